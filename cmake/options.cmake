@@ -1,0 +1,48 @@
+# Build options and the two functions that the top-level list is written in.
+
+option(ORRERY_TESTS "Build the tests" ON)
+option(ORRERY_BENCHMARKS "Build the benchmarks (Google Benchmark)" ON)
+option(ORRERY_FUZZ "Build the fuzz targets (clang only)" OFF)
+option(ORRERY_WERROR "Treat warnings as errors" OFF)
+set(ORRERY_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(orrery_flags INTERFACE)
+target_include_directories(orrery_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(orrery_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+if(ORRERY_WERROR)
+  target_compile_options(orrery_flags INTERFACE -Werror)
+endif()
+if(ORRERY_SANITIZE)
+  target_compile_options(orrery_flags INTERFACE -fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(orrery_flags INTERFACE -fsanitize=${ORRERY_SANITIZE})
+endif()
+
+# orrery_module(NAME [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from the folder NAME.
+function(orrery_module name)
+  cmake_parse_arguments(ARG "" "" "USES;LIBS;PUBLIC_LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.cpp)
+  if(NOT sources)
+    add_library(orrery_${name} INTERFACE)
+    return()
+  endif()
+  add_library(orrery_${name} STATIC ${sources})
+  list(TRANSFORM ARG_USES PREPEND orrery_)
+  target_link_libraries(orrery_${name} PUBLIC orrery_flags ${ARG_USES} ${ARG_PUBLIC_LIBS} PRIVATE ${ARG_LIBS})
+endfunction()
+
+# orrery_program(NAME FOLDER [USES modules…] [LIBS libraries…]): an executable at the top of the build folder.
+function(orrery_program name folder)
+  cmake_parse_arguments(ARG "" "" "USES;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  list(TRANSFORM ARG_USES PREPEND orrery_)
+  target_link_libraries(${name} PRIVATE orrery_flags ${ARG_USES} ${ARG_LIBS})
+endfunction()

@@ -1,0 +1,227 @@
+#pragma once
+// What each rank does in one step of an endless loop: the value that the simulator predicts and the
+// executor performs. Ranks with the same work share one Role; whatever differs between them (peers,
+// groups) is an expression in the rank's coordinates, so 16,384 ranks of a 16-stage pipeline are
+// 16 roles and a table.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/ids.hpp"
+#include "base/sim_time.hpp"
+#include "model/graph.hpp"
+
+namespace orrery {
+
+using RoleId = Id<struct RoleTag>;
+using AxisId = Id<struct AxisTag>;
+using KernelId = Id<struct KernelTag>;
+using LabelId = Id<struct LabelTag>;
+using StreamId = Id<struct StreamTag>;
+using BufferId = Id<struct BufferTag>;
+
+// ---- Kernels: what one launch costs, shared by all instructions that launch the same shape.
+
+enum class KernelKind : std::uint8_t {
+  kFixed,  // Takes Kernel::fixed, whatever the device.
+  kMatmul,
+  kAttention,
+  kAttentionBackward,
+  kElementwise,  // Memory-bound: activations, norms, rope, residuals, casts.
+  kEmbedding,
+  kCrossEntropy,
+  kOptimizer,
+};
+std::string_view to_string(KernelKind kind);
+
+struct Kernel {
+  LabelId label;
+  KernelKind kind = KernelKind::kElementwise;
+  DType dtype = DType::kBf16;
+  // kMatmul: D[m,n] = A[m,k] · B[k,n], `batch` times. Attention: m queries, n keys, k head
+  // dimension, batch = sequences × query heads. Otherwise unused.
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  double flops = 0;
+  std::int64_t read_bytes = 0;
+  std::int64_t written_bytes = 0;
+  SimTime fixed;
+  bool operator==(const Kernel&) const = default;
+};
+
+// ---- Instructions.
+
+struct Compute {
+  KernelId kernel;
+};
+
+// A peer is given relative to the rank's own position in its group on `axis`; positions wrap around,
+// so offset +1 is "next" and −1 is "previous". k-th send from A to B on an axis meets the k-th receive
+// of B from A on that axis (both in their role's order).
+struct Send {
+  AxisId axis;
+  std::int32_t offset = 1;
+  std::int64_t bytes = 0;
+};
+struct Recv {
+  AxisId axis;
+  std::int32_t offset = -1;
+  std::int64_t bytes = 0;
+};
+
+enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
+std::string_view to_string(CollectiveKind kind);  // "all-reduce", …
+
+// Over the rank's whole group on `axis`. `bytes` is nccl-tests' size: the whole (gathered, unscattered)
+// buffer of one rank. The k-th collective of each member on an axis is one operation.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  AxisId axis;
+  std::int64_t bytes = 0;
+  DType dtype = DType::kBf16;
+};
+
+// Between device and host memory.
+struct Copy {
+  bool to_host = true;
+  std::int64_t bytes = 0;
+};
+
+using Work = std::variant<Compute, Send, Recv, Collective, Copy>;
+
+// Why an instruction is there; reports group by it.
+enum class Purpose : std::uint8_t {
+  kForward,
+  kBackward,
+  kRecompute,
+  kOptimizer,
+  kTensorParallel,
+  kSequenceParallel,
+  kPipeline,
+  kGradientReduce,
+  kParameterGather,
+  kOther
+};
+std::string_view to_string(Purpose purpose);
+
+// A dependency: an index into the same role's instructions; `previous_step` means that instruction
+// one step earlier (ZeRO's gather hides in the next forward).
+struct Edge {
+  std::int32_t instruction = 0;
+  bool previous_step = false;
+  bool operator==(const Edge&) const = default;
+};
+
+// What an instruction touches. Lifetimes follow from the first and last toucher.
+struct Operand {
+  BufferId buffer;
+  bool writes = false;
+  bool operator==(const Operand&) const = default;
+};
+
+// Starts once everything in `after` has ended and its stream is free.
+struct Instruction {
+  LabelId label;                 // With layer and microbatch, its name within the role.
+  std::int32_t layer = -1;       // Block of the Graph; −1: none.
+  std::int32_t microbatch = -1;  // Global index within the pipeline replica; −1: once a step.
+  StreamId stream;
+  Purpose purpose = Purpose::kOther;
+  Work work;
+  Range after;     // Into Role::edges.
+  Range operands;  // Into Role::operands.
+};
+
+struct Stream {
+  std::string name;
+  std::int32_t priority = 0;  // Higher runs first when two computes of one device are ready.
+  bool operator==(const Stream&) const = default;
+};
+
+enum class MemoryCategory : std::uint8_t {
+  kParameters,
+  kGradients,
+  kOptimizer,
+  kActivations,
+  kWorkspace,
+  kCommunication
+};
+inline constexpr int kMemoryCategoryCount = 6;
+std::string_view to_string(MemoryCategory category);
+
+struct Buffer {
+  LabelId label;
+  std::int32_t layer = -1;
+  std::int32_t microbatch = -1;
+  MemoryCategory category = MemoryCategory::kActivations;
+  std::int64_t bytes = 0;
+  bool persistent =
+      false;  // Lives across steps; otherwise from its first toucher's start to its last toucher's end.
+  std::int64_t offset = -1;  // In the rank's arena, once a memory plan has placed it.
+  bool operator==(const Buffer&) const = default;
+};
+
+struct Role {
+  std::string name;
+  std::vector<Stream> streams;
+  std::vector<Instruction> instructions;  // In issue order: the host thread launches them so.
+  std::vector<Edge> edges;
+  std::vector<Operand> operands;
+  std::vector<Buffer> buffers;
+};
+
+// ---- Ranks.
+
+// A way of grouping ranks: "tp", "dp", "pp". A rank is in at most one group of an axis; its position
+// there is its coordinate.
+struct Axis {
+  std::string name;
+  std::vector<std::vector<RankId>> groups;
+};
+
+struct Program {
+  std::string name;
+  std::vector<std::string> labels;
+  std::vector<Kernel> kernels;
+  std::vector<Role> roles;
+  std::vector<Axis> axes;
+  std::vector<RoleId> role_of;          // By rank; invalid: the rank idles.
+  std::vector<std::int32_t> device_of;  // By rank: GPU of the Cluster, node · GPUs per node + index.
+  // True when steps are replayed as captured graphs (a node costs less than a launch).
+  bool captured = false;
+
+  std::int32_t world_size() const { return static_cast<std::int32_t>(role_of.size()); }
+  LabelId intern(std::string_view label);  // Linear in the number of labels, which is small.
+};
+
+// Where each rank stands on each axis.
+struct Coordinate {
+  std::int32_t group = -1;  // −1: the rank is in no group of this axis.
+  std::int32_t position = 0;
+};
+// By axis, then by rank.
+std::vector<std::vector<Coordinate>> coordinates(const Program& program);
+
+// "qkv.l3.m0": the label with its layer and micro-batch, unique within a role.
+std::string instruction_name(const Program& program, const Instruction& instruction);
+
+// Everything that is wrong: ids out of range, dependencies that point forward or form a cycle with a
+// stream, names that repeat, sends without their receive (count and bytes, for every pair of ranks),
+// collectives whose order, kind or bytes differ between members of a group, ranks in two groups of one
+// axis or on the same device.
+std::vector<std::string> verify(const Program& program);
+
+// Text that people can write by hand and that reads back to the same Program, byte for byte:
+//
+//   role first (ranks 0):  f0 = compute 10us
+//                          s0 = send 1MB to next after f0
+//   role second (ranks 1): r0 = recv 1MB from previous
+//                          f1 = compute 10us after r0
+//
+// docs/program-text.md has the grammar. THROWS Error(kInput) with "place:line:column: …".
+Program parse_program(std::string_view text, std::string_view place = "program");
+std::string to_text(const Program& program);
+
+}  // namespace orrery

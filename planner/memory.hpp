@@ -1,0 +1,20 @@
+#pragma once
+// How much memory a Program needs on each role, and when.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "model/program.hpp"
+
+namespace orrery {
+
+struct PeakMemory {
+  std::int64_t bytes = 0;  // The most that is live at once, in issue order: what a perfect packing needs.
+  std::int32_t instruction = -1;  // Where the peak is; −1: nothing transient is live.
+  std::array<std::int64_t, kMemoryCategoryCount> by_category{};  // At the peak; sums to `bytes`.
+};
+
+PeakMemory peak_memory(const Role& role);
+
+}  // namespace orrery

@@ -1,0 +1,83 @@
+#pragma once
+// What was decided, as data: who does which layers of which micro-batches, and how state is kept. Small
+// enough to read, diff and write by hand. `tp: 8, pp: 16, dp: 128` is shorthand (PlanShorthand) that
+// expands to the normal form below, which can also say what a shorthand can't: replicas of
+// different depth after a shrink, unequal shares of the micro-batches, idle ranks.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/ids.hpp"
+#include "model/graph.hpp"
+
+namespace orrery {
+
+struct Cluster;
+
+enum class ScheduleKind : std::uint8_t { kOneForwardOneBackward };
+std::string_view to_string(ScheduleKind kind);
+
+enum class Recompute : std::uint8_t { kNone, kFull };
+std::string_view to_string(Recompute recompute);
+
+// A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head).
+struct Stage {
+  std::int32_t first_block = 0;
+  std::int32_t last_block = 0;  // One past the end.
+  std::vector<RankId> ranks;    // The tensor-parallel group, in order; its size is the TP degree.
+  bool operator==(const Stage&) const = default;
+};
+
+struct PipelineReplica {
+  std::vector<Stage> stages;
+  std::int64_t microbatches = 0;
+  bool operator==(const PipelineReplica&) const = default;
+};
+
+struct Plan {
+  std::vector<PipelineReplica> replicas;
+  std::vector<RankId> idle;
+  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  std::int64_t microbatch_size = 1;  // Sequences.
+  std::int64_t sequence = 0;         // Tokens per sequence.
+  bool sequence_parallel = false;
+  std::int32_t zero_stage = 0;  // 0 or 1: where optimiser state lives.
+  Recompute recompute = Recompute::kNone;
+  DType compute_dtype = DType::kBf16;    // Master weights and moments are fp32.
+  DType gradient_dtype = DType::kFp32;   // Accumulated and reduced in this type.
+  std::int64_t bucket_bytes = 0;         // Gradient bucket; 0: one bucket per layer.
+  bool overlap_gradient_reduce = true;   // Reduce a bucket as soon as its last gradient is there.
+  bool overlap_parameter_gather = true;  // ZeRO-1: gather layer by layer under the next forward.
+  std::string kernel_set = "orrery-cuda";
+  bool cuda_graphs = false;
+
+  std::int32_t world_size() const;
+  std::int64_t global_batch() const;  // Sequences per step.
+  bool operator==(const Plan&) const = default;
+};
+
+// What people write. Degrees multiply to the number of GPUs used.
+struct PlanShorthand {
+  std::int32_t tp = 1, pp = 1, dp = 0;  // dp 0: whatever is left of the GPUs.
+  std::vector<std::int32_t>
+      layers_per_stage;           // Empty: even; else one entry per stage, summing to the layers.
+  std::int64_t global_batch = 0;  // Sequences.
+  Plan settings;                  // Everything that isn't a degree.
+};
+
+// The normal form. Rank order is Megatron's default: tensor parallel innermost, then data, then pipeline.
+// THROWS Error(kInfeasible) saying which constraint fails (heads, kv heads, ffn, batch, GPUs, layers), by how
+// much, and the nearest values that would work.
+Plan expand(const PlanShorthand& shorthand, const Graph& graph, std::int32_t gpus);
+
+// Broken rules of a normal-form plan, each with its stage: shared ranks, blocks missing or done twice,
+// indivisible dimensions, replicas without micro-batches.
+std::vector<std::string> check(const Plan& plan, const Graph& graph);
+
+// What works but costs: tensor-parallel groups that cross nodes, padded vocabulary, idle ranks.
+std::vector<std::string> warnings(const Plan& plan, const Graph& graph, const Cluster& cluster);
+
+}  // namespace orrery

@@ -1,0 +1,77 @@
+#pragma once
+// A Program with every cost filled in and equivalent ranks folded into classes: the one value that both
+// engines run, so that they can only differ in how they share and advance, never in what they were given.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/ids.hpp"
+#include "base/sim_time.hpp"
+#include "model/program.hpp"
+#include "model/timeline.hpp"
+
+namespace orrery {
+
+struct Cluster;
+struct Profile;
+
+// A flow uses `count` times its own rate on the link. In a folded job a link stands for all links of its
+// class, and `count` is summed over the flows of the class that cross one of them.
+struct LinkUse {
+  std::int32_t link = 0;
+  std::int32_t count = 1;
+};
+
+// The resource needs of one meeting of ranks (a collective, or a send with its receive). It waits `latency`,
+// then moves `bytes` at no more than `rate_cap`, sharing its links max-min fairly with the others.
+struct Transfer {
+  SimTime latency;
+  std::int64_t bytes = 0;
+  std::int64_t rate_cap = 0;  // Bytes per second; with nobody else there. 0 only when bytes is 0.
+  Range links;                // Into Job::link_uses.
+};
+
+struct Participant {
+  std::int32_t rank_class = 0;
+  std::int32_t instruction = 0;
+};
+
+// The transfer starts when every participant's stream has reached its instruction.
+struct Rendezvous {
+  std::int32_t transfer = 0;  // Into Job::transfers.
+  Range participants;         // Into Job::participants; one entry per class, not per rank.
+};
+
+struct JobClass {
+  RankClass ranks;
+  std::vector<SimTime> work;  // By instruction: compute work at full speed; 0 for communication.
+  std::vector<std::int32_t>
+      rendezvous;  // By instruction; −1 for compute. A host copy is a rendezvous of one.
+};
+
+struct Job {
+  const Program* program = nullptr;  // Outlives the job.
+  std::vector<JobClass> classes;
+  std::vector<Rendezvous> rendezvous;
+  std::vector<Participant> participants;
+  std::vector<Transfer> transfers;
+  std::vector<LinkUse> link_uses;
+  std::vector<std::int64_t> link_capacity;  // Bytes per second, by link.
+  SimTime launch;  // Per instruction, on the host thread (or per node of a replayed graph).
+  double compute_interference = 1.0;  // ≥ 1; see Profile.
+  double transfer_interference = 1.0;
+};
+
+struct JobOptions {
+  bool fold = true;
+  // Ranks whose compute is slower than their kind's: (rank, factor > 1).
+  std::vector<std::pair<RankId, double>> stragglers;
+};
+
+// REQUIRES: verify(program) is empty. THROWS Error(kInfeasible) when the program needs more devices than the
+// cluster has.
+Job make_job(const Program& program, const Cluster& cluster, const Profile& profile,
+             const JobOptions& options);
+
+}  // namespace orrery

@@ -1,0 +1,141 @@
+#pragma once
+// What is there: GPUs, nodes and the fabric between them, as data. One device graph per node type and
+// a description of the fabric; nothing is expanded per GPU until somebody asks for a path.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/ids.hpp"
+
+namespace orrery {
+
+// One kind of GPU. Rates are dense peaks of the datasheet, not what programs reach.
+struct GpuType {
+  std::string name;                                    // "H100-SXM5-80GB"
+  std::array<double, kDTypeCount> peak_flops_per_s{};  // By DType; 0: not supported.
+  std::int64_t memory_bytes = 0;                       // Usable by programs.
+  double memory_bytes_per_s = 0;
+  double power_w = 0;  // Board power limit.
+  std::string source;  // Where the numbers come from.
+
+  double peak(DType type) const { return peak_flops_per_s[static_cast<std::size_t>(type)]; }
+};
+
+enum class DeviceKind : std::uint8_t { kGpu, kNic, kNvSwitch, kPcieSwitch, kCpu };
+enum class LinkKind : std::uint8_t { kNvLink, kPcie, kCpuInterconnect, kNetwork };
+
+struct NodeDevice {
+  std::string name;  // "gpu0", "nic3", "nvswitch".
+  DeviceKind kind = DeviceKind::kGpu;
+};
+
+// A cable or bus segment inside a node: full duplex, each direction with its own bandwidth.
+struct NodeLink {
+  std::string name;
+  std::int32_t a = 0, b = 0;  // Into NodeType::devices.
+  LinkKind kind = LinkKind::kPcie;
+  double bytes_per_s = 0;  // Per direction, as NCCL sees it (protocol overhead taken off).
+  double latency_s = 0;
+};
+
+struct NodeType {
+  std::string name;  // "DGX-H100"
+  GpuType gpu;
+  std::int32_t gpus = 0;       // Devices 0 … gpus − 1 are the GPUs.
+  std::int32_t nics = 0;       // The next `nics` devices are the NICs.
+  double nic_bytes_per_s = 0;  // Per NIC and direction.
+  std::vector<NodeDevice> devices;
+  std::vector<NodeLink> links;
+  std::string source;
+};
+
+enum class FabricKind : std::uint8_t { kNone, kRailOptimised, kFatTree };
+
+// The network between nodes. In a rail-optimised fabric NIC i of every node of a pod hangs on leaf
+// switch i; in a fat tree all NICs of a node hang on the same leaf.
+struct Fabric {
+  FabricKind kind = FabricKind::kRailOptimised;
+  std::int32_t nodes_per_leaf = 32;  // Nodes whose NICs reach each other through leaf switches only.
+  double oversubscription = 1.0;     // Leaf: bandwidth down / bandwidth up.
+  double hop_latency_s = 0;          // Per switch passed.
+  std::string source;
+};
+
+struct Cluster {
+  std::string name;
+  NodeType node;
+  std::int32_t nodes = 1;
+  Fabric fabric;
+
+  std::int32_t gpu_count() const { return node.gpus * nodes; }
+};
+
+// ---- Paths.
+
+// One direction of one link instance. Equal ids mean the same shared resource.
+using LinkInstance = std::int64_t;
+
+struct PathLink {
+  LinkInstance link = 0;
+  double bytes_per_s = 0;
+};
+
+struct Path {
+  std::vector<PathLink> links;  // In travel order.
+  double latency_s = 0;
+  bool crosses_nodes = false;
+
+  double bytes_per_s() const;  // Of the narrowest link; infinite for an empty path.
+};
+
+// Shortest routes inside one node type, computed once (Boost.Graph) and joined to fabric links on demand.
+// Devices are numbered node · gpus + index.
+class Router {
+ public:
+  // THROWS Error(kInput) when a GPU can't reach another one of its node, or, in a cluster of several
+  // nodes, a NIC.
+  explicit Router(const Cluster& cluster);
+  ~Router();
+  Router(Router&&) noexcept;
+  Router& operator=(Router&&) noexcept;
+
+  // GPU to GPU: NVLink where there is some, else PCIe; between nodes each GPU uses its nearest NIC (the
+  // one of the same index where several are equally near, so that peers stay on their rail).
+  Path path(std::int32_t from_device, std::int32_t to_device) const;
+
+  // Human name of a link instance: "node12.nic3 → leaf3.0".
+  std::string name(LinkInstance link) const;
+
+  const Cluster& cluster() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// ---- Catalogue: machines by name, every number with its source.
+
+std::vector<std::string> catalogue_names();  // Of nodes, e.g. "dgx-h100".
+std::optional<NodeType> catalogue_node(std::string_view name);
+std::vector<std::string> gpu_names();  // Of GPUs, e.g. "h100-sxm".
+std::optional<GpuType> catalogue_gpu(std::string_view name);
+
+// A node of `gpus` GPUs behind one NVSwitch (nvlink_bytes_per_s > 0) or only PCIe, with NICs under the PCIe
+// switches: what inline cluster descriptions expand to.
+struct NodeShape {
+  std::string name = "node";
+  std::int32_t gpus = 8;
+  double nvlink_bytes_per_s = 0;   // Per GPU and direction, datasheet.
+  double pcie_bytes_per_s = 32e9;  // Per GPU and direction, datasheet.
+  std::int32_t nics = 8;
+  double nic_bytes_per_s = 50e9;
+};
+NodeType make_node(const NodeShape& shape, const GpuType& gpu);
+
+}  // namespace orrery
