@@ -46,12 +46,14 @@ struct Plan {
   bool sequence_parallel = false;
   std::int32_t zero_stage = 0;  // 0 or 1: where optimiser state lives.
   Recompute recompute = Recompute::kNone;
-  DType compute_dtype = DType::kBf16;    // Master weights and moments are fp32.
-  DType gradient_dtype = DType::kFp32;   // Accumulated and reduced in this type.
-  std::int64_t bucket_bytes = 0;         // Gradient bucket; 0: one bucket per layer.
-  bool overlap_gradient_reduce = true;   // Reduce a bucket as soon as its last gradient is there.
-  bool overlap_parameter_gather = true;  // ZeRO-1: gather layer by layer under the next forward.
-  std::string kernel_set = "orrery-cuda";
+  DType compute_dtype = DType::kBf16;      // Master weights and moments are fp32.
+  DType gradient_dtype = DType::kFp32;     // Accumulated and reduced in this type.
+  std::int64_t bucket_bytes = 0;           // Gradient bucket; 0: one bucket per layer.
+  bool overlap_gradient_reduce = true;     // Reduce a bucket as soon as its last gradient is there.
+  bool overlap_parameter_gather = true;    // ZeRO-1: gather layer by layer under the next forward.
+  bool clip_gradients = true;              // Global norm: one scalar all-reduce that every rank waits for.
+  std::string kernel_set = "orrery-cuda";  // See planner/kernel_set.hpp.
+  std::int64_t vocab_multiple = 128;  // The vocabulary is padded to a multiple of this times the TP degree.
   bool cuda_graphs = false;
 
   std::int32_t world_size() const;

@@ -1,0 +1,160 @@
+// Rules that every normal-form plan must keep, and habits that cost when broken.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "planner/kernel_set.hpp"
+#include "planner/plan.hpp"
+#include "planner/sharding.hpp"
+#include "topology/cluster.hpp"
+
+namespace orrery {
+namespace {
+
+using Faults = std::vector<std::string>;
+
+std::string where(std::size_t replica, std::size_t stage) {
+  return fmt::format("plan: replica {}, stage {}", replica, stage);
+}
+
+void check_blocks(const Plan& plan, const Graph& graph, Faults& faults) {
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    const PipelineReplica& replica = plan.replicas[r];
+    if (replica.stages.empty()) faults.push_back(fmt::format("plan: replica {} has no stages", r));
+    if (replica.microbatches < 1) {
+      faults.push_back(
+          fmt::format("plan: replica {} has {} micro-batches; give each at least 1, or list its "
+                      "ranks as idle",
+                      r, replica.microbatches));
+    }
+    std::int32_t next = 0;
+    for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+      const Stage& stage = replica.stages[s];
+      if (stage.first_block != next || stage.last_block <= stage.first_block) {
+        faults.push_back(
+            fmt::format("{} covers blocks {} to {}; expected to start at {} and hold at least one",
+                        where(r, s), stage.first_block, stage.last_block - 1, next));
+      }
+      next = stage.last_block;
+    }
+    if (next != graph.block_count() && !replica.stages.empty()) {
+      faults.push_back(fmt::format("plan: replica {} ends at block {} of {}", r, next, graph.block_count()));
+    }
+  }
+}
+
+void check_ranks(const Plan& plan, Faults& faults) {
+  const std::int32_t world = plan.world_size();
+  std::vector<bool> seen(static_cast<std::size_t>(world));
+  const auto take = [&](RankId rank, const std::string& place) {
+    if (rank.value < 0 || rank.value >= world) {
+      faults.push_back(fmt::format("{}: rank {} is outside 0 … {}", place, rank.value, world - 1));
+    } else if (seen[rank.index()]) {
+      faults.push_back(fmt::format("{}: rank {} is used twice", place, rank.value));
+    } else {
+      seen[rank.index()] = true;
+    }
+  };
+  std::size_t degree = 0;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
+      const auto& ranks = plan.replicas[r].stages[s].ranks;
+      for (const RankId rank : ranks) take(rank, where(r, s));
+      if (ranks.empty()) faults.push_back(where(r, s) + " has no ranks");
+      if (degree == 0) degree = ranks.size();
+      if (ranks.size() != degree) {
+        faults.push_back(
+            fmt::format("{} has {} ranks, others {}; every stage needs the same tensor-parallel "
+                        "degree",
+                        where(r, s), ranks.size(), degree));
+      }
+    }
+  }
+  for (const RankId rank : plan.idle) take(rank, "plan: idle");
+}
+
+void check_divisible(const Plan& plan, const Graph& graph, Faults& faults) {
+  const auto degree = static_cast<std::int64_t>(plan.replicas.front().stages.front().ranks.size());
+  for (const Dim& dim : graph.dims) {
+    const bool divided =
+        dim.role == DimRole::kHeads || dim.role == DimRole::kKvHeads || dim.role == DimRole::kFfn;
+    if (!divided || dim.size % degree == 0) continue;
+    std::int64_t fits = degree;
+    while (dim.size % fits != 0) --fits;
+    faults.push_back(
+        fmt::format("plan.tp: {} {} don't divide by tp {} (remainder {}) on every stage; use tp {}", dim.size,
+                    dim.name, degree, dim.size % degree, fits));
+  }
+  if (plan.sequence_parallel && plan.sequence % degree != 0) {
+    faults.push_back(
+        fmt::format("plan.sequence_parallel: sequence {} doesn't divide by tp {}; use a multiple, e.g. "
+                    "{}, or switch sequence_parallel off",
+                    plan.sequence, degree, (plan.sequence + degree - 1) / degree * degree));
+  }
+}
+
+void check_settings(const Plan& plan, const Graph& graph, Faults& faults) {
+  if (plan.sequence < 1) faults.push_back(fmt::format("sequence: {} tokens; give 1 or more", plan.sequence));
+  if (plan.microbatch_size < 1) faults.push_back("plan.microbatch: give 1 sequence or more");
+  if (plan.zero_stage < 0 || plan.zero_stage > 1) {
+    faults.push_back(fmt::format("plan.zero: {} is not supported; use 0 or 1", plan.zero_stage));
+  }
+  if (find_kernel_set(plan.kernel_set) == nullptr) {
+    faults.push_back(fmt::format("plan.kernel_set: unknown \"{}\"; known are {}", plan.kernel_set,
+                                 fmt::join(kernel_set_names(), ", ")));
+  }
+  for (const Dim& dim : graph.dims) {
+    if (dim.role == DimRole::kPositions && plan.sequence > dim.size) {
+      faults.push_back(fmt::format("sequence: {} tokens, but the model's learned position table ends at {}",
+                                   plan.sequence, dim.size));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check(const Plan& plan, const Graph& graph) {
+  Faults faults;
+  if (plan.replicas.empty()) return {"plan: no pipeline replicas"};
+  check_blocks(plan, graph, faults);
+  check_ranks(plan, faults);
+  if (faults.empty()) check_divisible(plan, graph, faults);
+  check_settings(plan, graph, faults);
+  return faults;
+}
+
+std::vector<std::string> warnings(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+  Faults found;
+  const std::int32_t per_node = cluster.node.gpus;
+  std::int32_t crossing = 0;
+  std::int32_t degree = 0;
+  for (const PipelineReplica& replica : plan.replicas) {
+    for (const Stage& stage : replica.stages) {
+      degree = static_cast<std::int32_t>(stage.ranks.size());
+      std::set<std::int32_t> nodes;
+      for (const RankId rank : stage.ranks) nodes.insert(rank.value / per_node);
+      crossing += nodes.size() > 1 ? 1 : 0;
+    }
+  }
+  if (crossing > 0) {
+    found.push_back(
+        fmt::format("{} tensor-parallel groups of {} cross nodes of {} GPUs: their collectives run at "
+                    "network speed; keep tp at {} or less",
+                    crossing, degree, per_node, per_node));
+  }
+  for (const Dim& dim : graph.dims) {
+    if (dim.role != DimRole::kVocab) continue;
+    const std::int64_t padded = padded_vocab(dim.size, plan.vocab_multiple, degree);
+    // A tenth of a percent is below anything else in a prediction.
+    if (padded > dim.size + dim.size / 1000) {
+      found.push_back(fmt::format("vocabulary padded from {} to {} (a multiple of {} × tp {})", dim.size,
+                                  padded, plan.vocab_multiple, degree));
+    }
+  }
+  if (!plan.idle.empty()) found.push_back(fmt::format("{} GPUs stay idle", plan.idle.size()));
+  return found;
+}
+
+}  // namespace orrery

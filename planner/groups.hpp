@@ -1,0 +1,24 @@
+#pragma once
+// Which ranks talk to which: the axes of a lowered Program.
+
+#include <cstdint>
+#include <vector>
+
+#include "model/program.hpp"
+#include "planner/plan.hpp"
+
+namespace orrery {
+
+struct PlanAxes {
+  std::vector<Axis> axes;
+  AxisId tensor, pipeline, world, embedding;  // Invalid where the group would be one rank.
+  // By replica, stage and block − first block: the axis over which that block's gradients are summed.
+  std::vector<std::vector<std::vector<AxisId>>> gradient;
+};
+
+// Gradients of a block are summed over the ranks that hold it in each replica. Replicas cut alike need one
+// axis, "dp". Replicas cut differently (after a shrink) need several, "dp0", "dp1", …: blocks held together
+// by the same stages share a group, and groups that share a rank lie on different axes.
+PlanAxes plan_axes(const Plan& plan, const Graph& graph, bool tied_embedding);
+
+}  // namespace orrery

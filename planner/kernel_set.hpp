@@ -1,0 +1,32 @@
+#pragma once
+// Which ops become one launch. A kernel set is data, so that the same Plan can be lowered for different
+// implementations: time and memory follow from the launches.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/graph.hpp"
+
+namespace orrery {
+
+// `second` joins the launch of `first` when it reads one of its outputs.
+struct Fusion {
+  OpKind first;
+  OpKind second;
+};
+
+struct KernelSet {
+  std::string name;
+  std::vector<Fusion> fusions;
+
+  bool fuses(OpKind first, OpKind second) const;
+};
+
+// "reference": one launch per op. "orrery-cuda": residual additions join the norm that reads them, dropout
+// joins the addition, and the backward of a norm adds the residual's gradient itself. "orrery-host": as
+// reference. Returns nullptr for other names.
+const KernelSet* find_kernel_set(std::string_view name);
+std::vector<std::string> kernel_set_names();
+
+}  // namespace orrery

@@ -1,0 +1,165 @@
+#include "planner/launch.hpp"
+
+#include <algorithm>
+
+#include "planner/stage_template.hpp"
+
+namespace orrery {
+namespace {
+
+bool reads_output_of(const Op& op, const Op& earlier) {
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
+    return std::find(earlier.outputs.begin(), earlier.outputs.end(), input) != earlier.outputs.end();
+  });
+}
+
+KernelKind kernel_kind(OpKind kind) {
+  switch (kind) {
+    case OpKind::kMatmul:
+    case OpKind::kMatmulGradInput:
+    case OpKind::kMatmulGradWeight: return KernelKind::kMatmul;
+    case OpKind::kAttention: return KernelKind::kAttention;
+    case OpKind::kAttentionGrad: return KernelKind::kAttentionBackward;
+    case OpKind::kEmbedding:
+    case OpKind::kEmbeddingGrad: return KernelKind::kEmbedding;
+    case OpKind::kCrossEntropy:
+    case OpKind::kCrossEntropyGrad: return KernelKind::kCrossEntropy;
+    case OpKind::kAdamW: return KernelKind::kOptimizer;
+    default: return KernelKind::kElementwise;
+  }
+}
+
+std::int64_t local_dim(const Graph& graph, TensorId tensor, DimRole role, const Sizes& sizes) {
+  for (const DimId dim : graph[tensor].shape) {
+    if (graph[dim].role == role) return sizes[dim.index()];
+  }
+  return 1;
+}
+
+void set_matmul_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kernel& kernel) {
+  // A packed projection is one product: its parts add up along the columns (along the contracted dimension
+  // for the input's gradient).
+  const bool sums_k = op.kind == OpKind::kMatmulGradInput;
+  const std::size_t pairs = op.kind == OpKind::kMatmul            ? op.outputs.size()
+                            : op.kind == OpKind::kMatmulGradInput ? op.inputs.size() / 2
+                                                                  : op.inputs.size() - 1;
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    const Contraction part = contraction(graph, op, pair, sizes);
+    kernel.m = part.m;
+    kernel.n = sums_k ? part.n : kernel.n + part.n;
+    kernel.k = sums_k ? kernel.k + part.k : part.k;
+  }
+}
+
+void set_attention_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kernel& kernel) {
+  const TensorId query = op.inputs[0];
+  kernel.m = kernel.n = local_dim(graph, query, DimRole::kSequence, sizes);
+  kernel.k = local_dim(graph, query, DimRole::kHeadDim, sizes);
+  // The heads' dimension may be shared with keys and values (multi-head attention) or not (grouped).
+  kernel.batch =
+      local_dim(graph, query, DimRole::kBatch, sizes) * local_dim(graph, query, DimRole::kHeads, sizes);
+}
+
+struct LaunchTraffic {
+  const Graph& graph;
+  const GraphIndex& index;
+  const Plan& plan;
+  const Sharding& sharding;
+  const Launch& launch;
+
+  bool made_inside(TensorId tensor) const {
+    return std::any_of(launch.ops.begin(), launch.ops.end(),
+                       [&](OpId op) { return graph[tensor].producer == op; });
+  }
+  bool read_only_inside(TensorId tensor) const {
+    const auto& readers = index.readers[tensor.index()];
+    return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](OpId reader) {
+      return std::find(launch.ops.begin(), launch.ops.end(), reader) != launch.ops.end();
+    });
+  }
+  std::int64_t input_bytes(OpId op, TensorId tensor) const {
+    return sharding.gathers(op, tensor) ? sharding.gathered_bytes(tensor) : sharding.stored_bytes(tensor);
+  }
+  std::int64_t output_bytes(OpId op, TensorId tensor) const {
+    return sharding.reduces(op, tensor) ? sharding.gathered_bytes(tensor) : sharding.stored_bytes(tensor);
+  }
+
+  void add_embedding(OpId id, Kernel& kernel) const {
+    const Op& op = graph[id];
+    if (op.kind == OpKind::kEmbedding) {  // Only the rows that are looked up.
+      const std::int64_t rows = output_bytes(id, op.outputs[0]);
+      kernel.read_bytes += rows;
+      kernel.written_bytes += rows;
+      return;
+    }
+    const std::int64_t incoming = input_bytes(id, op.inputs[1]);
+    const std::int64_t rows =
+        incoming / size_bytes(graph[op.inputs[1]].dtype) * size_bytes(plan.gradient_dtype);
+    kernel.read_bytes += incoming + rows;
+    kernel.written_bytes += rows;
+  }
+
+  void add(OpId id, Kernel& kernel, std::vector<TensorId>& seen) const {
+    const Op& op = graph[id];
+    for (const TensorId input : op.inputs) {
+      if (made_inside(input) || std::find(seen.begin(), seen.end(), input) != seen.end()) continue;
+      seen.push_back(input);
+      kernel.read_bytes += input_bytes(id, input);
+    }
+    for (const TensorId output : op.outputs) {
+      if (graph[output].kind == TensorKind::kParameterGradient) {
+        const std::int64_t bytes = sharding.stored_elements(output) * size_bytes(plan.gradient_dtype);
+        kernel.read_bytes += bytes;
+        kernel.written_bytes += bytes;
+      } else if (!read_only_inside(output)) {
+        kernel.written_bytes += output_bytes(id, output);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<Launch> cut_launches(const Graph& graph, const std::vector<OpId>& ops, const KernelSet& kernels,
+                                 bool across_blocks) {
+  std::vector<Launch> launches;
+  for (const OpId id : ops) {
+    const Op& op = graph[id];
+    if (!launches.empty()) {
+      const Op& last = graph[launches.back().ops.back()];
+      if (kernels.fuses(last.kind, op.kind) && reads_output_of(op, last) &&
+          (across_blocks || last.block == op.block)) {
+        launches.back().ops.push_back(id);
+        continue;
+      }
+    }
+    launches.push_back({{id}});
+  }
+  return launches;
+}
+
+Kernel launch_kernel(const Graph& graph, const GraphIndex& index, const Plan& plan, const Sharding& sharding,
+                     const Launch& launch) {
+  Kernel kernel;
+  kernel.kind = kernel_kind(graph[launch.ops.front()].kind);
+  kernel.dtype = plan.compute_dtype;
+  const LaunchTraffic traffic{graph, index, plan, sharding, launch};
+  std::vector<TensorId> seen;
+  for (const OpId id : launch.ops) {
+    const Op& op = graph[id];
+    const Sizes& sizes = sharding.sizes(id);
+    kernel.flops += flops(graph, op, sizes);
+    if (kernel.kind == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
+    if (kernel.kind == KernelKind::kAttention || kernel.kind == KernelKind::kAttentionBackward) {
+      set_attention_shape(graph, op, sizes, kernel);
+    }
+    if (kernel.kind == KernelKind::kEmbedding) {
+      traffic.add_embedding(id, kernel);
+    } else {
+      traffic.add(id, kernel, seen);
+    }
+  }
+  return kernel;
+}
+
+}  // namespace orrery
