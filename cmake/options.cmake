@@ -1,12 +1,19 @@
-# Build options and the two functions that the top-level list is written in.
+# Build options and the functions that the top-level list is written in.
 
-option(ORRERY_TESTS "Build the tests" ON)
-option(ORRERY_BENCHMARKS "Build the benchmarks (Google Benchmark)" ON)
+option(ORRERY_TESTS "Build the tests (needs Catch2)" ON)
+option(ORRERY_BENCHMARKS "Build the benchmarks (needs Google Benchmark)" ON)
 option(ORRERY_FUZZ "Build the fuzz targets (clang only)" OFF)
 option(ORRERY_WERROR "Treat warnings as errors" OFF)
+option(ORRERY_LTO "Optimize across source files when linking" OFF)
 set(ORRERY_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 
+# Asserts stay on everywhere but in Release, so what people run by default checks its own promises.
+string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
+# For the sanitizers: -O1 keeps them usable, -g1 gives stack traces their lines at half the link time of -g.
+set(CMAKE_CXX_FLAGS_SANITIZED "-O1 -g1")
+
 find_program(CCACHE_PROGRAM ccache)
+mark_as_advanced(CCACHE_PROGRAM)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
@@ -14,12 +21,27 @@ endif()
 add_library(orrery_flags INTERFACE)
 target_include_directories(orrery_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(orrery_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 sees overlapping copies in inlined std::string functions where there are none (GCC bug 105651).
+  target_compile_options(orrery_flags INTERFACE -Wno-restrict)
+endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  # libstdc++ 12's own std::stable_sort calls the deprecated std::get_temporary_buffer, which clang tells the caller.
+  target_compile_options(orrery_flags INTERFACE -Wno-deprecated-declarations)
+endif()
 if(ORRERY_WERROR)
   target_compile_options(orrery_flags INTERFACE -Werror)
 endif()
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_flags INTERFACE -fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(orrery_flags INTERFACE -fsanitize=${ORRERY_SANITIZE})
+endif()
+if(ORRERY_FUZZ)
+  # Coverage in everything; the driver itself only in the fuzz targets.
+  target_compile_options(orrery_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+if(ORRERY_LTO)
+  set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
 endif()
 
 # orrery_module(NAME [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from the folder NAME.
@@ -33,6 +55,7 @@ function(orrery_module name)
   add_library(orrery_${name} STATIC ${sources})
   list(TRANSFORM ARG_USES PREPEND orrery_)
   target_link_libraries(orrery_${name} PUBLIC orrery_flags ${ARG_USES} ${ARG_PUBLIC_LIBS} PRIVATE ${ARG_LIBS})
+  set_property(GLOBAL APPEND PROPERTY ORRERY_MODULES ${name})
 endfunction()
 
 # orrery_program(NAME FOLDER [USES modules…] [LIBS libraries…]): an executable at the top of the build folder.

@@ -45,18 +45,22 @@ enum class TensorKind : std::uint8_t {
   kParameter,          // Trained weights, in the compute type.
   kActivation,         // Made by a forward op.
   kGradient,           // Of an activation; made by a backward op.
-  kParameterGradient,  // Accumulated over micro-batches.
+  kParameterGradient,  // Accumulated over micro-batches: an op that outputs one adds into it (see below).
   kOptimizerState,     // fp32 master weights and both Adam moments.
 };
 
+// Every tensor but a parameter gradient is written by exactly one op. A parameter gradient is a sum that
+// outlives the micro-batch, so each op that lists it as an output adds into it; where two ops use one
+// parameter (a tied head and token table) both their gradient ops list the same tensor and no op
+// joins them: on different pipeline stages each holds its own part of the sum.
 struct Tensor {
   std::string name;
   TensorKind kind = TensorKind::kActivation;
   DType dtype = DType::kBf16;
   std::vector<DimId> shape;  // Outermost first. Empty: a scalar.
-  OpId producer;             // Invalid for inputs, parameters and state.
-  std::int32_t block = 0;    // See Op::block.
-  TensorId gradient_of;      // For both gradient kinds and for optimiser state: the tensor they belong to.
+  OpId producer;  // Invalid for inputs, parameters and state; the first writer of a parameter gradient.
+  std::int32_t block = 0;  // See Op::block.
+  TensorId gradient_of;    // For both gradient kinds and for optimiser state: the tensor they belong to.
 };
 
 enum class OpKind : std::uint8_t {
@@ -102,12 +106,13 @@ struct OpAttributes {
   Activation activation = Activation::kSilu;
   bool bias = false;             // kMatmul, kNorm and their gradients.
   bool causal = true;            // kAttention.
-  double rotary_fraction = 1.0;  // kRope.
+  double rotary_fraction = 1.0;  // kRope: the part of each head that is rotated.
+  double rope_theta = 10000.0;   // kRope: base of the rotation frequencies.
   double rate = 0.0;             // kDropout.
 };
 
 struct Op {
-  std::string name;
+  std::string name;  // "layer3.qkv", "layer3.qkv.grad_weight", …: the number is the block.
   OpKind kind = OpKind::kAdd;
   Phase phase = Phase::kForward;
   // Where the op stands in the model: 0 is the embedding, 1 … L are the decoder layers, L + 1 is
@@ -116,7 +121,9 @@ struct Op {
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
   OpAttributes attributes;
-  OpId forward_of;  // For backward ops: the op they differentiate.
+  // For backward ops: the op they differentiate. A kAdd that sums the gradients of a tensor with several
+  // uses names the use whose gradient came last.
+  OpId forward_of;
 };
 
 struct Graph {
@@ -149,11 +156,14 @@ struct Contraction {
 };
 Contraction contraction(const Graph& graph, const Op& op, std::size_t pair, const Sizes& sizes);
 
-// Arithmetic of one op (a multiply-add is 2). Attention counts the causal half; its backward is 2.5
-// times its forward (five products against two, as FlashAttention recomputes the scores).
+// Arithmetic of one op (a multiply-add is 2). Matmuls count their products, 2·m·n·k a pair, and no bias.
+// Attention counts its matrix products over the causal half, s²/2 pairs of a query and a key; its backward
+// is 2.5 times its forward (five products against two, as FlashAttention recomputes the scores).
 double flops(const Graph& graph, const Op& op, const Sizes& sizes);
 
 // Bytes that must at least cross the memory interface: every input read once, every output written once.
+// Of a token or position table only the rows that the tokens pick count, and AdamW doesn't read the
+// compute-type weights that it replaces.
 struct Traffic {
   std::int64_t read_bytes = 0;
   std::int64_t written_bytes = 0;
@@ -164,9 +174,9 @@ Traffic traffic(const Graph& graph, const Op& op, const Sizes& sizes);
 std::int64_t parameter_count(const Graph& graph, std::int32_t block = -1);
 
 // Everything that is wrong, each with the name of the op or tensor; empty when the graph is sound:
-// ids in range, producers consistent, no use before definition, shapes that fit the op's kind, every
-// parameter with exactly one gradient and one optimiser op (once there are any), gradients shaped
-// like what they differentiate, one loss reached from every input.
+// ids in range, names unique, producers consistent, no use before definition, shapes that fit the op's kind,
+// every parameter with exactly one gradient and one optimiser op (once there are any), gradients shaped like
+// what they differentiate, one loss reached from every input.
 std::vector<std::string> verify(const Graph& graph);
 
 }  // namespace orrery

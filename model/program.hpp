@@ -56,6 +56,7 @@ struct Kernel {
 
 struct Compute {
   KernelId kernel;
+  bool operator==(const Compute&) const = default;
 };
 
 // A peer is given relative to the rank's own position in its group on `axis`; positions wrap around,
@@ -65,11 +66,13 @@ struct Send {
   AxisId axis;
   std::int32_t offset = 1;
   std::int64_t bytes = 0;
+  bool operator==(const Send&) const = default;
 };
 struct Recv {
   AxisId axis;
   std::int32_t offset = -1;
   std::int64_t bytes = 0;
+  bool operator==(const Recv&) const = default;
 };
 
 enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
@@ -82,12 +85,14 @@ struct Collective {
   AxisId axis;
   std::int64_t bytes = 0;
   DType dtype = DType::kBf16;
+  bool operator==(const Collective&) const = default;
 };
 
 // Between device and host memory.
 struct Copy {
   bool to_host = true;
   std::int64_t bytes = 0;
+  bool operator==(const Copy&) const = default;
 };
 
 using Work = std::variant<Compute, Send, Recv, Collective, Copy>;
@@ -105,6 +110,7 @@ enum class Purpose : std::uint8_t {
   kParameterGather,
   kOther
 };
+inline constexpr int kPurposeCount = 10;
 std::string_view to_string(Purpose purpose);
 
 // A dependency: an index into the same role's instructions; `previous_step` means that instruction
@@ -170,6 +176,8 @@ struct Role {
   std::vector<Edge> edges;
   std::vector<Operand> operands;
   std::vector<Buffer> buffers;
+  // Same instructions with the same dependencies and operands, wherever those stand in the shared arrays.
+  bool operator==(const Role& other) const;
 };
 
 // ---- Ranks.
@@ -179,6 +187,7 @@ struct Role {
 struct Axis {
   std::string name;
   std::vector<std::vector<RankId>> groups;
+  bool operator==(const Axis&) const = default;
 };
 
 struct Program {
@@ -194,6 +203,7 @@ struct Program {
 
   std::int32_t world_size() const { return static_cast<std::int32_t>(role_of.size()); }
   LabelId intern(std::string_view label);  // Linear in the number of labels, which is small.
+  bool operator==(const Program&) const = default;
 };
 
 // Where each rank stands on each axis.
@@ -220,7 +230,9 @@ std::vector<std::string> verify(const Program& program);
 //   role second (ranks 1): r0 = recv 1MB from previous
 //                          f1 = compute 10us after r0
 //
-// docs/program-text.md has the grammar. THROWS Error(kInput) with "place:line:column: …".
+// docs/program-text.md has the grammar. THROWS Error(kInput) with "place:line:column: …". Reading checks
+// names, sizes and order; whether ranks agree with each other is verify's business. REQUIRES for to_text: ids
+// in range and labels that don't repeat, as verify checks.
 Program parse_program(std::string_view text, std::string_view place = "program");
 std::string to_text(const Program& program);
 

@@ -24,12 +24,14 @@ struct TransformerConfig {
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;  // As trained, before padding.
   std::int64_t max_positions = 0;
-  std::int64_t embedding_dim = 0;  // Of the token table; 0 means hidden (OPT-350m projects).
+  std::int64_t position_offset = 0;  // Learned positions: rows before the first position's (OPT has 2).
+  std::int64_t embedding_dim = 0;    // Of the token table; 0 means hidden (OPT-350m projects).
 
   NormKind norm = NormKind::kRms;
   double norm_epsilon = 1e-5;
   PositionKind positions = PositionKind::kRope;
   double rotary_fraction = 1.0;
+  double rope_theta = 10000.0;
   bool gated_mlp = true;  // SwiGLU and kin: three matrices; otherwise two.
   Activation activation = Activation::kSilu;
   bool tied_head = false;  // Head and token table are one parameter.

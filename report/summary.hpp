@@ -23,21 +23,32 @@ struct Summary {
   double mfu = 0;              // Over the dense peak of the compute type.
   double bubble_fraction = 0;  // Of the step, averaged over ranks: nothing runs and nothing moves.
   double exposed_comm_fraction = 0;
-  std::vector<std::pair<Purpose, double>> exposed_s;  // By kind, averaged over ranks, longest first.
+  std::vector<std::pair<Purpose, double>> exposed_s;          // By kind, averaged over ranks, longest first.
+  std::vector<std::pair<Purpose, double>> exposed_waiting_s;  // The part spent waiting for other ranks.
+  double compute_fraction = 0;  // With bubble and exposed communication it makes 1; see report/metrics.hpp.
   std::int64_t peak_memory_bytes = 0;
   std::vector<PeakMemory> peak_by_role;
   double cost_per_million_tokens = 0;  // 0 without prices.
-  std::int32_t gpus = 0;
+  std::int32_t gpus = 0;               // Of the plan, idle ones included: they are paid for.
+  std::int64_t tokens = 0;             // Of one step.
+  std::string plan;                    // "tp 8, pp 16, dp 128; …": the decisions in one line.
+  std::int32_t steps = 1;              // Simulated until the period settled.
+  bool settled = true;
+  std::int32_t rank_classes = 0;
+  std::vector<std::string> warnings;
 };
 
 Summary summarize(const Scenario& scenario, const Graph& graph, const Plan& plan, const Program& program,
                   const Timeline& timeline);
 
 // 6 · (active parameters that multiply activations) · tokens plus causal-half attention, forward and
-// backward.
+// backward: three times the forward arithmetic of all matmuls with weights and of attention. The head counts,
+// a tied table as the head; looking tokens up doesn't.
 double model_flops(const Graph& graph, std::int64_t batch, std::int64_t sequence);
 
+// One screen: at most 24 lines of at most 100 columns.
 std::string to_table(const Summary& summary, const Scenario& scenario, const Program& program);
+// One object; docs/user-guide has its keys. Keys are only ever added.
 std::string to_json(const Summary& summary, const Scenario& scenario, const Program& program);
 
 }  // namespace orrery

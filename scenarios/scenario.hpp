@@ -21,6 +21,13 @@ struct Prices {
   double gpu_hour = 0;  // 0: not known.
   std::string currency = "USD";
   std::string source;
+  std::string date;  // When the price was read, as written: prices move.
+};
+
+// Files to write besides the summary; empty: none.
+struct Outputs {
+  std::filesystem::path json;
+  std::filesystem::path trace;
 };
 
 struct Scenario {
@@ -34,12 +41,27 @@ struct Scenario {
   std::string engine = "fast";
   bool fold = true;
   std::vector<std::pair<RankId, double>> stragglers;
+  Outputs output;
   std::vector<std::string> notes;  // What reading assumed.
 };
 
-// Paths inside the file are relative to it. THROWS Error(kInput) with every message as
-// "file:line:column: field: what is wrong; what was expected; did you mean …".
-Scenario load_scenario(const std::filesystem::path& file);
-Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file);
+// Replaces one value before the file is read: "plan.tp=4", or a whole section:
+// "stragglers=[{rank: 3, slowdown: 1.2}]". Paths in an override are relative to the working folder.
+using Overrides = std::vector<std::string>;
+
+// Paths inside the file are relative to it. THROWS Error(kInput) with one message per line, every one as
+// "file:line:column: field: what is wrong; expected …; did you mean …"; an override stands in the place of
+// the file and line.
+Scenario load_scenario(const std::filesystem::path& file, const Overrides& overrides = {});
+Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file,
+                        const Overrides& overrides = {});
+
+// Every section of the file with the keys that it knows, in the words of the schema's definitions; "scenario"
+// is the file itself.
+struct SectionKeys {
+  std::string section;
+  std::vector<std::string> keys;
+};
+const std::vector<SectionKeys>& scenario_sections();
 
 }  // namespace orrery

@@ -19,9 +19,13 @@ struct EngineOptions {
 // What the engine did, for benchmarks and --verbose.
 struct EngineCounters {
   std::int64_t instructions = 0;  // Executed, over all steps and classes.
-  std::int64_t flow_events = 0;   // Starts and ends of flows on shared links.
+  std::int64_t flow_events = 0;   // Starts and ends of transfers over links, when run by events.
+  std::int64_t rate_changes = 0;  // How often a flow got another rate from its links.
   bool one_pass = false;          // Nothing contended: a longest path was the exact answer.
 };
+
+// With nobody else there: latency, then bytes at the rate cap. Every mode and engine takes it from here.
+SimTime uncontended_time(const Transfer& transfer);
 
 // THROWS Error(kInfeasible) naming each blocked rank and instruction when the program deadlocks.
 Timeline run_fast(const Job& job, const EngineOptions& options = {}, EngineCounters* counters = nullptr);

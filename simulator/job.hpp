@@ -29,7 +29,7 @@ struct Transfer {
   SimTime latency;
   std::int64_t bytes = 0;
   std::int64_t rate_cap = 0;  // Bytes per second; with nobody else there. 0 only when bytes is 0.
-  Range links;                // Into Job::link_uses.
+  Range links;                // Into Job::link_uses; links that nobody could ever fill are left out.
 };
 
 struct Participant {

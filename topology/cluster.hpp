@@ -35,7 +35,8 @@ struct NodeDevice {
   DeviceKind kind = DeviceKind::kGpu;
 };
 
-// A cable or bus segment inside a node: full duplex, each direction with its own bandwidth.
+// A cable or bus segment inside a node: full duplex, each direction with its own bandwidth. Parallel cables
+// between the same two devices are one link with their summed bandwidth.
 struct NodeLink {
   std::string name;
   std::int32_t a = 0, b = 0;  // Into NodeType::devices.
@@ -50,6 +51,7 @@ struct NodeType {
   std::int32_t gpus = 0;       // Devices 0 … gpus − 1 are the GPUs.
   std::int32_t nics = 0;       // The next `nics` devices are the NICs.
   double nic_bytes_per_s = 0;  // Per NIC and direction.
+  double nic_latency_s = 0;    // Per NIC passed: between its PCIe link and the cable.
   std::vector<NodeDevice> devices;
   std::vector<NodeLink> links;
   std::string source;
@@ -109,6 +111,27 @@ class Router {
   // one of the same index where several are equally near, so that peers stay on their rail).
   Path path(std::int32_t from_device, std::int32_t to_device) const;
 
+  // GPU to the memory of its nearest CPU (`to_host`) or back. THROWS Error(kInput) when the node has no CPU.
+  Path host_path(std::int32_t device, bool to_host) const;
+
+  // What path() and host_path() give, without the links that can't ever be the narrowest of any traffic:
+  // those whose every user also crosses some other link that is no wider (a NIC's cable behind its PCIe
+  // link), and the uplinks of leaf switches that carry all their NICs at full rate. Fair shares are the same
+  // without them. Appends to `links` and returns the latency.
+  double append_binding(std::int32_t from_device, std::int32_t to_device, std::vector<PathLink>& links) const;
+  double append_host_binding(std::int32_t device, bool to_host, std::vector<PathLink>& links) const;
+
+  // The two halves of path() between different nodes: GPU to its leaf switch, leaf switch to GPU, and what
+  // lies between two leaf switches (nothing when they are the same). For traffic patterns that count users
+  // per link instead of walking every pair.
+  std::int32_t leaf(std::int32_t device) const;
+  void append_binding_to_leaf(std::int32_t device, std::vector<PathLink>& links) const;
+  void append_binding_from_leaf(std::int32_t device, std::vector<PathLink>& links) const;
+  // Up (towards the spine) or down, empty when the leaf switch isn't oversubscribed.
+  void append_binding_trunk(std::int32_t leaf, bool up, std::vector<PathLink>& links) const;
+
+  // Link instances are numbered 0 … count − 1.
+  LinkInstance link_count() const;
   // Human name of a link instance: "node12.nic3 → leaf3.0".
   std::string name(LinkInstance link) const;
 

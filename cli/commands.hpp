@@ -1,0 +1,20 @@
+#pragma once
+// The commands. Each adds itself to the program and does its work when it was chosen; wrong input leaves as
+// an Error, which main turns into the exit code.
+
+#include <string_view>
+
+namespace CLI {
+class App;
+}
+
+namespace orrery {
+
+inline constexpr std::string_view kVersion = "0.1.0";  // That of CMakeLists.txt; a test compares them.
+
+void add_simulate(CLI::App& app);
+void add_scenario(CLI::App& app);
+void add_model(CLI::App& app);
+void add_catalogue(CLI::App& app);
+
+}  // namespace orrery

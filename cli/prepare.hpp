@@ -1,0 +1,28 @@
+#pragma once
+// Scenario file → checked plan: what every command that takes a scenario begins with.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "model/graph.hpp"
+#include "model/program.hpp"
+#include "planner/plan.hpp"
+#include "scenarios/scenario.hpp"
+
+namespace orrery {
+
+struct Prepared {
+  Scenario scenario;
+  Graph graph;
+  Plan plan;
+  std::vector<std::string> warnings;
+};
+
+// THROWS Error: kInput from the file, kInfeasible from the plan (with the file's name in front).
+Prepared prepare(const std::filesystem::path& file, const Overrides& overrides);
+
+// What exceeds the GPU's memory, and what would mend it; empty when everything fits.
+std::string memory_fault(const Prepared& prepared, const Program& program);
+
+}  // namespace orrery

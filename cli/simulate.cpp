@@ -1,0 +1,162 @@
+// orrery simulate: a scenario in, its predicted step out.
+
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/output.hpp"
+#include "cli/prepare.hpp"
+#include "cli/progress.hpp"
+#include "planner/lower.hpp"
+#include "report/summary.hpp"
+#include "report/trace.hpp"
+#include "simulator/engine.hpp"
+#include "simulator/job.hpp"
+
+namespace orrery {
+namespace {
+
+struct Options {
+  std::string file, json, trace, program, engine;
+  Overrides overrides;
+  int threads = 0;
+  bool no_fold = false, allow_oom = false, verbose = false;
+};
+
+void warn(std::string_view text) { fmt::print(stderr, "warning: {}\n", text); }
+
+// What the command line says over what the file says.
+void apply(const Options& options, Scenario& scenario) {
+  if (!options.engine.empty()) scenario.engine = options.engine;
+  if (options.no_fold) scenario.fold = false;
+  if (!options.json.empty()) scenario.output.json = options.json;
+  if (!options.trace.empty()) scenario.output.trace = options.trace;
+}
+
+void check_memory(const Prepared& prepared, const Program& program, bool allow) {
+  const std::string fault = memory_fault(prepared, program);
+  if (fault.empty()) return;
+  if (!allow) fail(ErrorKind::kInfeasible, "{}\n(--allow-oom simulates it all the same)", fault);
+  warn(fault);
+}
+
+void check_program(const Program& program) {
+  const std::vector<std::string> faults = verify(program);
+  if (faults.empty()) return;
+  fail(ErrorKind::kRuntime, "the Program made from the plan is wrong, which is a fault of orrery: {}",
+       fmt::join(faults, "\n"));
+}
+
+void print_background(const Prepared& prepared) {
+  for (const std::string& note : prepared.scenario.notes) fmt::print(stderr, "assumed: {}\n", note);
+  for (const std::string& line : prepared.scenario.profile.provenance)
+    fmt::print(stderr, "profile: {}\n", line);
+}
+
+void print_counters(const Job& job, const EngineCounters& counters, const Timeline& timeline) {
+  fmt::print(stderr, "engine: {} rank classes, {} instructions in {} steps, {} flow events{}\n",
+             job.classes.size(), counters.instructions, timeline.steps, counters.flow_events,
+             counters.one_pass ? ", one pass (nothing shared a link)" : "");
+}
+
+void write_results(const Options& options, const Prepared& prepared, const Program& program,
+                   const Timeline& timeline) {
+  const Scenario& scenario = prepared.scenario;
+  const Summary summary = summarize(scenario, prepared.graph, prepared.plan, program, timeline);
+  if (!scenario.output.trace.empty()) {
+    write_file(scenario.output.trace, [&](std::ostream& out) { write_trace(out, program, timeline); });
+  }
+  if (!scenario.output.json.empty()) {
+    write_file(scenario.output.json, [&](std::ostream& out) { out << to_json(summary, scenario, program); });
+  }
+  if (!options.program.empty()) {
+    write_file(options.program, [&](std::ostream& out) { out << to_text(program); });
+  }
+  const bool standard_output_taken = is_standard_output(scenario.output.json) ||
+                                     is_standard_output(scenario.output.trace) ||
+                                     is_standard_output(options.program);
+  if (standard_output_taken) {
+    for (const std::string& warning : summary.warnings) warn(warning);
+  } else {
+    print(to_table(summary, scenario, program));  // Has the warnings.
+  }
+}
+
+int thread_count(int asked) {
+  return asked > 0 ? asked : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void simulate_file(const Options& options) {
+  Progress progress;
+  progress.stage("reading");
+  Prepared prepared = prepare(options.file, options.overrides);
+  Scenario& scenario = prepared.scenario;
+  apply(options, scenario);
+  for (const std::filesystem::path& file :
+       {scenario.output.json, scenario.output.trace, std::filesystem::path(options.program)}) {
+    if (!file.empty()) expect_writable(file);
+  }
+  if (options.verbose) print_background(prepared);
+
+  progress.stage("lowering");
+  const Program program = lower(prepared.graph, prepared.plan, thread_count(options.threads));
+  check_program(program);
+  check_memory(prepared, program, options.allow_oom);
+
+  progress.stage("simulating");
+  JobOptions job_options;
+  job_options.fold = scenario.fold;
+  job_options.stragglers = scenario.stragglers;
+  const Job job = make_job(program, scenario.cluster, scenario.profile, job_options);
+  EngineCounters counters;
+  const Timeline timeline = run_fast(job, {}, &counters);
+  progress.stage("writing");
+  progress.finish();
+  if (options.verbose) print_counters(job, counters, timeline);
+  write_results(options, prepared, program, timeline);
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("simulate", "Predict the training step that a scenario file describes");
+  auto options = std::make_shared<Options>();
+  command->add_option("FILE", options->file, "Scenario file (YAML)")->required();
+  command->add_option("--json", options->json,
+                      "Write the figures as JSON to this file; - is standard output");
+  command->add_option("--trace", options->trace, "Write a trace for ui.perfetto.dev to this file");
+  command->add_option("--program", options->program, "Write the Program, what each rank does, as text");
+  command
+      ->add_option("--set", options->overrides,
+                   "Replace a value of the file: KEY=VALUE with dots between keys; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--engine", options->engine, "Simulation engine")->check(CLI::IsMember({"fast"}));
+  command->add_option("--threads", options->threads, "Threads to lower with; the result doesn't depend on it")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--no-fold", options->no_fold, "Simulate every rank, also equal ones");
+  command->add_flag("--allow-oom", options->allow_oom,
+                    "Only warn when the plan needs more memory than a GPU has");
+  command->add_flag("--verbose", options->verbose, "Say what was assumed and what the engine did");
+  command->footer(
+      "Examples:\n"
+      "  orrery simulate scenarios/llama3-8b-8xh100.yaml\n"
+      "  orrery simulate run.yaml --set plan.tp=4 --set plan.recompute=full\n"
+      "  orrery simulate run.yaml --set 'stragglers=[{rank: 3, slowdown: 1.2}]'\n"
+      "  orrery simulate run.yaml --json - | jq .step_time_s\n\n"
+      "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario or model file, 4 the plan can't work, 5 failed "
+      "while\n"
+      "running or writing");
+  command->callback([options] { simulate_file(*options); });
+}
+
+}  // namespace orrery

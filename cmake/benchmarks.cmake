@@ -1,0 +1,12 @@
+# orrery_bench: tests/bench/*.cpp with Google Benchmark. Run by tools/bench.
+find_package(benchmark QUIET)
+if(NOT benchmark_FOUND)
+  message(STATUS "Benchmarks: Google Benchmark not found (Debian: libbenchmark-dev); building without orrery_bench")
+  return()
+endif()
+file(GLOB bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/bench/*.cpp)
+if(bench_sources)
+  add_executable(orrery_bench ${bench_sources})
+  target_link_libraries(orrery_bench PRIVATE benchmark::benchmark_main orrery_report)
+  target_compile_definitions(orrery_bench PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endif()

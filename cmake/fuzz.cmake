@@ -1,0 +1,11 @@
+# One libFuzzer program per tests/fuzz/NAME_fuzz.cpp, called fuzz_NAME; its corpus is tests/fuzz/corpus/NAME_fuzz.
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  message(FATAL_ERROR "ORRERY_FUZZ needs clang, which has libFuzzer: cmake --preset fuzz (Debian: clang-19 libclang-rt-19-dev)")
+endif()
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cpp)
+foreach(source ${fuzz_sources})
+  get_filename_component(name ${source} NAME)
+  string(REPLACE _fuzz.cpp "" name ${name})
+  add_executable(fuzz_${name} ${source})
+  target_link_libraries(fuzz_${name} PRIVATE orrery_report -fsanitize=fuzzer)
+endforeach()

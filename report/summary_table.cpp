@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "report/summary.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kColumns = 100;
+constexpr std::size_t kLines = 24;
+constexpr std::size_t kListedStages = 8;
+constexpr std::size_t kListedRemarks = 3;
+
+// At most `width` characters (not bytes) of the text, which then ends in "...".
+std::string shortened(const std::string& text, std::size_t width) {
+  std::size_t characters = 0;
+  std::size_t cut = text.size();  // Where the dots would go.
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool begins =
+        (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U;  // UTF-8: no continuation byte.
+    if (!begins) continue;
+    if (characters == width - 3) cut = i;
+    ++characters;
+  }
+  return characters <= width ? text : text.substr(0, cut) + "...";
+}
+
+void add_line(std::string& table, const std::string& line) { table += shortened(line, kColumns) + "\n"; }
+
+void add_title(std::string& table, const Summary& summary, const Scenario& scenario) {
+  const Cluster& cluster = scenario.cluster;
+  const std::string& where = cluster.name.empty() ? cluster.node.name : cluster.name;
+  std::string title = fmt::format("{}: {} on {} x {}", scenario.name, scenario.model.name,
+                                  format_count(summary.gpus), cluster.node.gpu.name);
+  if (!where.empty()) title += fmt::format(" ({})", where);
+  add_line(table, title);
+  add_line(table, summary.plan);
+}
+
+void add_figures(std::string& table, const Summary& summary, const Scenario& scenario) {
+  const auto row = [&](std::string_view left, const std::string& left_value, std::string_view right,
+                       const std::string& right_value) {
+    add_line(table, fmt::format("  {:<18}{:>16}      {:<20}{:>16}", left, left_value, right, right_value));
+  };
+  const auto cost = summary.cost_per_million_tokens > 0
+                        ? fmt::format("{:.4g} {}", summary.cost_per_million_tokens, scenario.prices.currency)
+                        : std::string("no price");
+  const std::string settled = summary.settled ? "" : " (unsettled)";
+  row("step time", format_time(from_seconds(summary.step_time_s)) + settled, "tokens/s per GPU",
+      fmt::format("{:.1f}", summary.tokens_per_s_per_gpu));
+  row("one step alone", format_time(from_seconds(summary.makespan_s)), "TFLOP/s per GPU",
+      fmt::format("{:.1f}", summary.tflops_per_gpu));
+  row("MFU", fmt::format("{:.2f} %", 100 * summary.mfu), "per million tokens", cost);
+}
+
+void add_time_shares(std::string& table, const Summary& summary) {
+  const auto row = [&](std::string_view name, double fraction, std::string_view remark) {
+    add_line(table,
+             fmt::format("  {:<24}{:>12}{:>10.2f} %{}", name,
+                         format_time(from_seconds(fraction * summary.step_time_s)), 100 * fraction, remark));
+  };
+  const auto percent = [&](double seconds) { return 100 * seconds / summary.step_time_s; };
+  double waiting = 0;
+  for (const auto& [purpose, seconds] : summary.exposed_waiting_s) waiting += seconds;
+  std::string kinds;
+  for (const auto& [purpose, seconds] : summary.exposed_s) {
+    kinds += fmt::format("{}{} {:.2f} %", kinds.empty() ? "" : ", ", to_string(purpose), percent(seconds));
+  }
+  add_line(table, "  where the step goes, averaged over ranks");
+  row("compute", summary.compute_fraction, "");
+  row("exposed communication", summary.exposed_comm_fraction,
+      waiting > 0 ? fmt::format("   ({:.2f} % is waiting for other ranks)", percent(waiting)) : "");
+  if (!kinds.empty()) add_line(table, "    " + kinds);
+  row("bubble", summary.bubble_fraction, "");
+}
+
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
+
+std::string memory_row(const std::string& name, const PeakMemory& peak, std::int64_t capacity) {
+  const auto of = [&](MemoryCategory category) {
+    return peak.by_category[static_cast<std::size_t>(category)];
+  };
+  const std::string share =
+      capacity > 0
+          ? fmt::format("{:.1f} %", 100.0 * static_cast<double>(peak.bytes) / static_cast<double>(capacity))
+          : "";
+  const std::int64_t rest = of(MemoryCategory::kWorkspace) + of(MemoryCategory::kCommunication);
+  return fmt::format("  {:<24}{:>9.2f}{:>9}{:>12.2f}{:>11.2f}{:>11.2f}{:>13.2f}{:>8.2f}", shortened(name, 23),
+                     gib(peak.bytes), share, gib(of(MemoryCategory::kParameters)),
+                     gib(of(MemoryCategory::kGradients)), gib(of(MemoryCategory::kOptimizer)),
+                     gib(of(MemoryCategory::kActivations)), gib(rest));
+}
+
+// Every stage, or of more than a screen holds the fullest and the emptiest one.
+std::vector<std::pair<std::string, std::size_t>> shown_stages(const Summary& summary,
+                                                              const Program& program) {
+  const std::vector<PeakMemory>& peaks = summary.peak_by_role;
+  std::vector<std::pair<std::string, std::size_t>> shown;
+  if (peaks.size() <= kListedStages) {
+    for (std::size_t i = 0; i < peaks.size(); ++i) shown.emplace_back(program.roles[i].name, i);
+    return shown;
+  }
+  const auto [least, most] = std::ranges::minmax_element(peaks, {}, &PeakMemory::bytes);
+  const auto most_index = static_cast<std::size_t>(most - peaks.begin());
+  const auto least_index = static_cast<std::size_t>(least - peaks.begin());
+  shown.emplace_back(fmt::format("most: {}", program.roles[most_index].name), most_index);
+  shown.emplace_back(fmt::format("least: {}", program.roles[least_index].name), least_index);
+  return shown;
+}
+
+void add_memory(std::string& table, const Summary& summary, const Scenario& scenario,
+                const Program& program) {
+  if (summary.peak_by_role.empty()) return;
+  const std::int64_t capacity = scenario.cluster.node.gpu.memory_bytes;
+  const std::string of = capacity > 0 ? fmt::format(", of {:.1f}", gib(capacity)) : "";
+  table += "\n";
+  add_line(table, fmt::format("  {:<24}{:>9}{:>9}{:>12}{:>11}{:>11}{:>13}{:>8}", "memory in GiB" + of, "peak",
+                              "", "parameters", "gradients", "optimizer", "activations", "other"));
+  for (const auto& [name, role] : shown_stages(summary, program)) {
+    add_line(table, memory_row(name, summary.peak_by_role[role], capacity));
+  }
+}
+
+void add_remarks(std::string& table, const Summary& summary, const Scenario& scenario) {
+  std::vector<std::string> remarks;
+  for (const std::string& warning : summary.warnings) remarks.push_back("warning: " + warning);
+  for (const std::string& note : scenario.notes) remarks.push_back("assumed: " + note);
+  if (remarks.empty()) return;
+  const std::size_t listed = remarks.size() <= kListedRemarks ? remarks.size() : kListedRemarks - 1;
+  // The empty line above is the first to go where the screen is full.
+  const auto lines = static_cast<std::size_t>(std::ranges::count(table, '\n'));
+  if (lines + std::min(remarks.size(), kListedRemarks) < kLines) table += "\n";
+  for (std::size_t i = 0; i < listed; ++i) {
+    std::ranges::replace(remarks[i], '\n', ' ');
+    add_line(table, "  " + remarks[i]);
+  }
+  if (listed < remarks.size()) {
+    add_line(table, fmt::format("  and {} more; --json has all of them", remarks.size() - listed));
+  }
+}
+
+}  // namespace
+
+// Title 2, figures 3, time 5, memory 9, remarks 3 and two empty lines: kLines.
+std::string to_table(const Summary& summary, const Scenario& scenario, const Program& program) {
+  std::string table;
+  add_title(table, summary, scenario);
+  add_figures(table, summary, scenario);
+  table += "\n";
+  add_time_shares(table, summary);
+  add_memory(table, summary, scenario, program);
+  add_remarks(table, summary, scenario);
+  return table;
+}
+
+}  // namespace orrery

@@ -1,0 +1,63 @@
+#include "planner/kernel_set.hpp"
+#include "scenarios/sections.hpp"
+
+namespace orrery {
+namespace {
+
+void read_degrees(const Section& section, PlanShorthand& plan) {
+  section.integer("dp", plan.dp, 1, kMaxGpus);
+  section.integer("tp", plan.tp, 1, kMaxGpus);
+  section.integer("pp", plan.pp, 1, kMaxGpus);
+  for (const YamlNode* item : section.items("layers_per_stage")) {
+    const auto layers = item->kind == YamlNode::Kind::kScalar ? parse_integer(item->text) : std::nullopt;
+    if (!layers || *layers < 0 || *layers > 100'000) {
+      section.faults().add(*item, section.path("layers_per_stage"),
+                           "is " + describe(*item) + "; expected a whole number of layers");
+      continue;
+    }
+    plan.layers_per_stage.push_back(static_cast<std::int32_t>(*layers));
+  }
+}
+
+void read_overlap(const Section& section, Plan& settings) {
+  const YamlNode* node = section.node("overlap");
+  if (node == nullptr) return;
+  if (node->kind == YamlNode::Kind::kScalar) {
+    section.boolean("overlap", settings.overlap_gradient_reduce);
+    settings.overlap_parameter_gather = settings.overlap_gradient_reduce;
+    return;
+  }
+  const Section overlap(*node, section.path("overlap"), "overlap", section.faults());
+  overlap.boolean("gradient_reduce", settings.overlap_gradient_reduce);
+  overlap.boolean("parameter_gather", settings.overlap_parameter_gather);
+}
+
+}  // namespace
+
+void read_plan(const Section& file, Scenario& scenario) {
+  if (!file.require("plan", "how the work is divided, e.g. {dp: 8}")) return;
+  const Section section(*file.node("plan"), "plan", "plan", file.faults());
+  read_degrees(section, scenario.plan);
+  Plan& settings = scenario.plan.settings;
+  section.integer("microbatch", settings.microbatch_size, 1, 1'000'000);
+  section.integer("zero", settings.zero_stage, 0, 1);
+  section.boolean("sequence_parallel", settings.sequence_parallel);
+  section.choice<ScheduleKind>("schedule", settings.schedule,
+                               {{"1f1b", ScheduleKind::kOneForwardOneBackward}});
+  section.choice<Recompute>("recompute", settings.recompute,
+                            {{"none", Recompute::kNone}, {"full", Recompute::kFull}});
+  section.choice<DType>("precision", settings.compute_dtype,
+                        {{"bf16", DType::kBf16}, {"fp16", DType::kFp16}, {"fp32", DType::kFp32}});
+  section.choice<DType>("gradient_type", settings.gradient_dtype,
+                        {{"fp32", DType::kFp32}, {"bf16", DType::kBf16}, {"fp16", DType::kFp16}});
+  section.boolean("clip_gradients", settings.clip_gradients);
+  section.bytes("bucket", settings.bucket_bytes, 1024, std::int64_t{1} << 50);
+  read_overlap(section, settings);
+  section.integer("vocab_multiple", settings.vocab_multiple, 1, 65536);
+  Choices<std::string> kernel_sets;
+  for (const std::string& name : kernel_set_names()) kernel_sets.emplace_back(name, name);
+  section.choice("kernel_set", settings.kernel_set, kernel_sets);
+  section.boolean("cuda_graphs", settings.cuda_graphs);
+}
+
+}  // namespace orrery

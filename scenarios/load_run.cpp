@@ -1,0 +1,103 @@
+// How the plan is run: engine, deviations from the ideal machine, prices, files to write.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scenarios/sections.hpp"
+
+namespace orrery {
+
+void read_engine(const Section& file, Scenario& scenario) {
+  const YamlNode* node = file.node("engine");
+  if (node == nullptr) return;
+  const Choices<std::string> kinds = {{"fast", "fast"}};
+  if (node->kind == YamlNode::Kind::kScalar) {
+    file.choice("engine", scenario.engine, kinds);
+    return;
+  }
+  const Section section(*node, "engine", "engine", file.faults());
+  section.choice("kind", scenario.engine, kinds);
+  section.boolean("fold", scenario.fold);
+}
+
+void read_stragglers(const Section& file, Scenario& scenario) {
+  for (const YamlNode* item : file.items("stragglers")) {
+    const Section section(*item, "stragglers", "straggler", file.faults());
+    const bool has_rank = section.require("rank", "the slow rank");
+    const bool has_slowdown = section.require("slowdown", "by how much, e.g. 1.3");
+    if (!has_rank || !has_slowdown) continue;
+    std::int64_t rank = -1;
+    double slowdown = 0;
+    section.integer("rank", rank, 0, kMaxGpus - 1);
+    section.number("slowdown", slowdown, 1, 1000);
+    if (rank < 0 || slowdown < 1) continue;  // Noted already.
+    const bool repeated = std::any_of(scenario.stragglers.begin(), scenario.stragglers.end(),
+                                      [&](const auto& other) { return other.first == RankId(rank); });
+    if (repeated) {
+      section.fault("rank", fmt::format("{} is listed twice", rank));
+      continue;
+    }
+    scenario.stragglers.emplace_back(RankId(rank), slowdown);
+  }
+}
+
+void read_profile(const Section& file, Scenario& scenario) {
+  const YamlNode* node = file.node("profile");
+  if (node == nullptr) return;
+  const Section section(*node, "profile", "profile", file.faults());
+  Profile& profile = scenario.profile;
+  section.number("matmul_efficiency", profile.matmul_efficiency, 0.01, 1);
+  section.number("attention_efficiency", profile.attention_efficiency, 0.01, 1);
+  section.number("attention_backward_efficiency", profile.attention_backward_efficiency, 0.01, 1);
+  section.number("memory_efficiency", profile.memory_efficiency, 0.01, 1);
+  section.seconds("launch", profile.launch_s, 1);
+  section.seconds("graph_node", profile.graph_node_s, 1);
+  section.seconds("kernel_floor", profile.kernel_floor_s, 1);
+  section.number("compute_interference", profile.compute_interference, 1, 100);
+  section.number("transfer_interference", profile.transfer_interference, 1, 100);
+  section.seconds("step_latency", profile.step_latency_s, 1);
+  section.seconds("network_step_latency", profile.network_step_latency_s, 1);
+  section.seconds("collective_base", profile.collective_base_s, 1);
+  if (node->kind != YamlNode::Kind::kMap) return;
+  for (std::size_t i = 0; i < node->keys.size(); ++i) {
+    profile.provenance.push_back(
+        fmt::format("{} {}: set by the scenario", node->keys[i], node->children[i].text));
+  }
+}
+
+void read_prices(const Section& file, Scenario& scenario) {
+  const YamlNode* node = file.node("prices");
+  if (node == nullptr) return;
+  const Section section(*node, "prices", "prices", file.faults());
+  Prices& prices = scenario.prices;
+  if (section.require("gpu_hour", "the price of one GPU for one hour, e.g. 2.50 USD")) {
+    std::string written;
+    section.text("gpu_hour", written);
+    const std::size_t space = written.find(' ');
+    const auto amount = parse_number(written.substr(0, space));
+    const std::string currency = space == std::string::npos ? prices.currency : written.substr(space + 1);
+    const bool known = currency.size() == 3 && std::all_of(currency.begin(), currency.end(),
+                                                           [](char c) { return c >= 'A' && c <= 'Z'; });
+    if (amount && *amount > 0 && *amount <= 1e6 && known) {
+      prices.gpu_hour = *amount;
+      prices.currency = currency;
+    } else if (!written.empty()) {
+      section.fault("gpu_hour",
+                    fmt::format("is {}; expected an amount and a currency of three letters, e.g. 2.50 USD",
+                                quote(written)));
+    }
+  }
+  section.text("source", prices.source);
+  section.text("date", prices.date);
+}
+
+void read_output(const Section& file, Scenario& scenario) {
+  const YamlNode* node = file.node("output");
+  if (node == nullptr) return;
+  const Section section(*node, "output", "output", file.faults());
+  section.file("json", scenario.output.json);
+  section.file("trace", scenario.output.trace);
+}
+
+}  // namespace orrery

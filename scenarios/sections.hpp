@@ -1,0 +1,25 @@
+#pragma once
+// The parts of a scenario file, each read into its part of the Scenario. They note faults and go on; what
+// needs several parts to be right is checked in load.cpp.
+
+#include "scenarios/reader.hpp"
+#include "scenarios/scenario.hpp"
+
+namespace orrery {
+
+inline constexpr std::int64_t kMaxNodes = 1'000'000;
+// A table of ranks this long still fits a laptop.
+inline constexpr std::int64_t kMaxGpus = std::int64_t{1} << 20;
+
+// REQUIRES: the sequence is read: an inline model was made for it unless it says otherwise.
+void read_model(const Section& file, Scenario& scenario);
+void read_cluster(const Section& file, Scenario& scenario);
+void read_plan(const Section& file, Scenario& scenario);
+void read_engine(const Section& file, Scenario& scenario);
+void read_stragglers(const Section& file, Scenario& scenario);
+// REQUIRES: scenario.profile is the default of the cluster's GPU.
+void read_profile(const Section& file, Scenario& scenario);
+void read_prices(const Section& file, Scenario& scenario);
+void read_output(const Section& file, Scenario& scenario);
+
+}  // namespace orrery

@@ -1,0 +1,149 @@
+#include "scenarios/show.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/units.hpp"
+
+namespace orrery {
+namespace {
+
+std::string_view name(FabricKind kind) {
+  switch (kind) {
+    case FabricKind::kNone: return "none";
+    case FabricKind::kRailOptimised: return "rail-optimised";
+    case FabricKind::kFatTree: return "fat-tree";
+  }
+  return "";
+}
+
+using Out = std::back_insert_iterator<std::string>;
+
+void model_lines(Out out, const Scenario& scenario, const Graph& graph) {
+  const TransformerConfig& model = scenario.model;
+  fmt::format_to(out, "model: {}\n", model.name);
+  fmt::format_to(out, "  parameters: {}\n", format_count(parameter_count(graph)));
+  fmt::format_to(out, "  layers: {}, hidden: {}, heads: {} x {}, kv_heads: {}, ffn: {}{}, vocab: {}\n",
+                 model.layers, model.hidden, model.heads, model.head_dim, model.kv_heads, model.ffn,
+                 model.gated_mlp ? " gated" : "", model.vocab);
+  fmt::format_to(out, "sequence: {}\n", scenario.plan.settings.sequence);
+  fmt::format_to(out, "global_batch: {}  # {} tokens a step\n", scenario.plan.global_batch,
+                 format_count(scenario.plan.global_batch * scenario.plan.settings.sequence));
+}
+
+void cluster_lines(Out out, const Cluster& cluster) {
+  const GpuType& gpu = cluster.node.gpu;
+  fmt::format_to(out, "cluster: {}\n", describe(cluster));
+  fmt::format_to(out, "  gpu: {}, {} memory at {:.2f} TB/s", gpu.name,
+                 format_bytes(static_cast<double>(gpu.memory_bytes)), gpu.memory_bytes_per_s / 1e12);
+  for (const DType type : {DType::kFp32, DType::kTf32, DType::kBf16, DType::kFp16, DType::kFp8}) {
+    if (gpu.peak(type) > 0)
+      fmt::format_to(out, ", {} {:.0f} TFLOP/s", to_string(type), gpu.peak(type) / 1e12);
+  }
+  fmt::format_to(out, "\n");
+  if (cluster.nodes > 1) {
+    fmt::format_to(out,
+                   "  network: {} NICs of {:.0f} Gb/s per node, oversubscription {}, {:.0f} ns per hop\n",
+                   cluster.node.nics, cluster.node.nic_bytes_per_s * 8e-9, cluster.fabric.oversubscription,
+                   cluster.fabric.hop_latency_s * 1e9);
+  }
+}
+
+void settings_lines(Out out, const Plan& plan) {
+  fmt::format_to(out, "plan:\n  schedule: {}, microbatch: {}, precision: {}, gradient_type: {}\n",
+                 to_string(plan.schedule), plan.microbatch_size, to_string(plan.compute_dtype),
+                 to_string(plan.gradient_dtype));
+  fmt::format_to(out, "  sequence_parallel: {}, zero: {}, recompute: {}, cuda_graphs: {}, kernel_set: {}\n",
+                 plan.sequence_parallel, plan.zero_stage, to_string(plan.recompute), plan.cuda_graphs,
+                 plan.kernel_set);
+  fmt::format_to(out, "  bucket: {}, overlap: {{gradient_reduce: {}, parameter_gather: {}}}\n",
+                 plan.bucket_bytes == 0 ? "one per layer" : exact_bytes(plan.bucket_bytes),
+                 plan.overlap_gradient_reduce, plan.overlap_parameter_gather);
+}
+
+// Replicas that differ only in their ranks.
+bool same_shape(const PipelineReplica& a, const PipelineReplica& b) {
+  return a.microbatches == b.microbatches && std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(),
+                                                        b.stages.end(), [](const Stage& x, const Stage& y) {
+                                                          return x.first_block == y.first_block &&
+                                                                 x.last_block == y.last_block &&
+                                                                 x.ranks.size() == y.ranks.size();
+                                                        });
+}
+
+std::string stage_content(const Stage& stage, std::int32_t layers) {
+  const std::int32_t first = std::max(stage.first_block, 1);
+  const std::int32_t last = std::min(stage.last_block, layers + 1);
+  std::string content = stage.first_block == 0 ? "embedding, " : "";
+  content += last > first ? fmt::format("layers {}-{} ({})", first, last - 1, last - first) : "no layers";
+  return content + (stage.last_block > layers + 1 ? ", head" : "");
+}
+
+void replica_lines(Out out, const Plan& plan, std::int32_t layers) {
+  for (std::size_t begin = 0; begin < plan.replicas.size();) {
+    std::size_t end = begin + 1;
+    while (end < plan.replicas.size() && same_shape(plan.replicas[begin], plan.replicas[end])) ++end;
+    const PipelineReplica& replica = plan.replicas[begin];
+    fmt::format_to(out, "  {} x replica of {} micro-batches:\n", end - begin, replica.microbatches);
+    for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+      fmt::format_to(out, "    stage {}: {}; ranks {}{}\n", s, stage_content(replica.stages[s], layers),
+                     rank_list(replica.stages[s].ranks), end - begin > 1 ? " in the first" : "");
+    }
+    begin = end;
+  }
+  if (!plan.idle.empty()) fmt::format_to(out, "  idle: ranks {}\n", rank_list(plan.idle));
+}
+
+}  // namespace
+
+std::string describe(const Cluster& cluster) {
+  std::string text = fmt::format("{} x {}: {} x {}", format_count(cluster.nodes), cluster.node.name,
+                                 format_count(cluster.gpu_count()), cluster.node.gpu.name);
+  if (cluster.nodes > 1) {
+    text += fmt::format(", {}, {} nodes per leaf", name(cluster.fabric.kind), cluster.fabric.nodes_per_leaf);
+  }
+  return text;
+}
+
+std::string digest(const Scenario& scenario, const Graph& graph, const Plan& plan) {
+  const std::vector<Stage>& stages = plan.replicas.front().stages;
+  return fmt::format("{} parameters, {} of {} GPUs, TP {} x PP {} x DP {}, {} x {} tokens",
+                     format_count(parameter_count(graph)),
+                     format_count(plan.world_size() - static_cast<std::int64_t>(plan.idle.size())),
+                     format_count(scenario.cluster.gpu_count()), stages.front().ranks.size(), stages.size(),
+                     plan.replicas.size(), format_count(scenario.plan.global_batch),
+                     format_count(plan.sequence));
+}
+
+std::string normal_form(const Scenario& scenario, const Graph& graph, const Plan& plan) {
+  std::string text = fmt::format("name: {}\n", scenario.name);
+  const Out out = std::back_inserter(text);
+  model_lines(out, scenario, graph);
+  cluster_lines(out, scenario.cluster);
+  settings_lines(out, plan);
+  replica_lines(out, plan, graph.layers);
+  for (const auto& [rank, slowdown] : scenario.stragglers) {
+    fmt::format_to(out, "straggler: rank {}, compute takes {} times as long\n", rank.value, slowdown);
+  }
+  fmt::format_to(out, "engine: {}{}\n", scenario.engine, scenario.fold ? "" : ", not folded");
+  for (const std::string& line : scenario.profile.provenance) fmt::format_to(out, "profile: {}\n", line);
+  for (const std::string& note : scenario.notes) fmt::format_to(out, "assumed: {}\n", note);
+  return text;
+}
+
+std::string rank_list(const std::vector<RankId>& ranks) {
+  std::string text;
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end].value == ranks[end - 1].value + 1) ++end;
+    if (!text.empty()) text += ", ";
+    text += end - begin == 1 ? fmt::format("{}", ranks[begin].value)
+                             : fmt::format("{}-{}", ranks[begin].value, ranks[end - 1].value);
+    begin = end;
+  }
+  return text;
+}
+
+}  // namespace orrery

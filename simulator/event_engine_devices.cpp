@@ -1,0 +1,96 @@
+#include <cassert>
+#include <tuple>
+
+#include "simulator/event_engine.hpp"
+#include "simulator/event_engine_units.hpp"
+
+namespace orrery::fast {
+
+void EventEngine::dispatch() {
+  for (std::size_t next = 0; next < dispatch_due_.size(); ++next) {
+    const std::int32_t rank_class = dispatch_due_[next];
+    Device& own = device(rank_class);
+    own.dispatch_due = false;
+    if (own.running >= 0 || own.queued == 0) continue;
+    const std::int32_t id = choose(rank_class);
+    Stream& chosen = stream(id);
+    const std::int32_t instruction = chosen.next->instruction;
+    const std::int64_t work = plan(id).work[instruction].picoseconds;
+    chosen.wait = Wait::kEndOfWork;
+    own.running = id;
+    --own.queued;
+    times(chosen.step, plan(id).base + instruction).start = now_;
+    if (!interference_ || work == 0) {
+      heap_.set(rank_class, now_ + work);
+      continue;
+    }
+    own.speed = 0;
+    own.since = now_;
+    own.work_left = Wide{work} * full_speed_;
+    speed_due(rank_class);
+  }
+  dispatch_due_.clear();
+}
+
+// Of the streams whose compute is ready: highest priority, then earliest step, then program order.
+std::int32_t EventEngine::choose(std::int32_t rank_class) const {
+  const auto c = static_cast<std::size_t>(rank_class);
+  std::int32_t best = -1;
+  const auto rank = [&](std::int32_t id) {
+    const Stream& one = streams_[static_cast<std::size_t>(id)];
+    return std::tuple(-plan(id).priority, one.step, one.next->instruction);
+  };
+  for (std::int32_t id = layout_.first_stream[c]; id < layout_.first_stream[c + 1]; ++id) {
+    if (streams_[static_cast<std::size_t>(id)].wait != Wait::kDevice) continue;
+    if (best < 0 || rank(id) < rank(best)) best = id;
+  }
+  assert(best >= 0);
+  return best;
+}
+
+void EventEngine::finish_compute(std::int32_t rank_class) {
+  Device& own = device(rank_class);
+  const std::int32_t id = own.running;
+  own.running = -1;
+  if (interference_) speed_due(rank_class);
+  if (own.queued > 0 && !own.dispatch_due) {
+    own.dispatch_due = true;
+    dispatch_due_.push_back(rank_class);
+  }
+  finish_instruction(id);
+}
+
+void EventEngine::speed_due(std::int32_t rank_class) {
+  Device& own = device(rank_class);
+  if (own.speed_due) return;
+  own.speed_due = true;
+  speed_due_.push_back(rank_class);
+}
+
+void EventEngine::settle_device(std::int32_t rank_class) {
+  Device& own = device(rank_class);
+  own.speed_due = false;
+  const bool busy = own.running >= 0;
+  if (slows_transfers_ && busy != own.counted_busy) count_busy(rank_class, busy);
+  if (!busy) return;
+  const std::int64_t speed = own.transfers > 0 ? kSlowSpeed : full_speed_;
+  if (speed == own.speed) return;
+  own.work_left -= Wide{own.speed} * (now_ - own.since);
+  own.since = now_;
+  own.speed = speed;
+  heap_.set(rank_class, date_of_end(now_, own.work_left, speed));
+}
+
+// Tells the transfers in which the class takes part; a stream is in one at a time.
+void EventEngine::count_busy(std::int32_t rank_class, bool busy) {
+  device(rank_class).counted_busy = busy;
+  const auto c = static_cast<std::size_t>(rank_class);
+  for (std::int32_t id = layout_.first_stream[c]; id < layout_.first_stream[c + 1]; ++id) {
+    const std::int32_t slot = stream(id).transfer;
+    if (slot < 0) continue;
+    active(slot).busy_devices += busy ? 1 : -1;
+    if (active(slot).phase == Phase::kFlow) rate_due(slot);
+  }
+}
+
+}  // namespace orrery::fast

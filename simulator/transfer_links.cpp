@@ -1,0 +1,136 @@
+#include "simulator/transfer_links.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace orrery::folding {
+
+LinkCounter::LinkCounter(const Router& router)
+    : number_of_(static_cast<std::size_t>(router.link_count()), -1) {}
+
+void LinkCounter::add(std::span<const PathLink> path, std::int32_t count) {
+  for (const PathLink& link : path) {
+    std::int32_t& number = number_of_[static_cast<std::size_t>(link.link)];
+    if (number < 0) {
+      number = static_cast<std::int32_t>(capacity_.size());
+      capacity_.push_back(std::llround(link.bytes_per_s));
+      slot_of_.push_back(-1);
+    }
+    std::int32_t& slot = slot_of_[static_cast<std::size_t>(number)];
+    if (slot < 0) {
+      slot = static_cast<std::int32_t>(current_.size());
+      current_.push_back({number, 0});
+    }
+    current_[static_cast<std::size_t>(slot)].count += count;
+  }
+}
+
+std::int64_t LinkCounter::take(std::vector<LinkUse>& uses) {
+  std::int64_t rate = current_.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
+  for (const LinkUse& use : current_) {
+    rate = std::min(rate, capacity_[static_cast<std::size_t>(use.link)] / use.count);
+    slot_of_[static_cast<std::size_t>(use.link)] = -1;
+  }
+  uses.insert(uses.end(), current_.begin(), current_.end());
+  current_.clear();
+  return rate;
+}
+
+Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node) {
+  Layout group;
+  std::ranges::sort(devices);
+  group.devices = std::move(devices);
+  std::int32_t fewest = std::numeric_limits<std::int32_t>::max();
+  const auto size = static_cast<std::int32_t>(group.devices.size());
+  for (std::int32_t begin = 0; begin < size;) {
+    const auto node = [&](std::int32_t i) {
+      return group.devices[static_cast<std::size_t>(i)] / gpus_per_node;
+    };
+    std::int32_t end = begin + 1;
+    while (end < size && node(end) == node(begin)) ++end;
+    group.nodes.push_back({begin, end});
+    fewest = std::min(fewest, end - begin);
+    begin = end;
+  }
+  group.channels = group.nodes.size() > 1 ? fewest : 1;
+  return group;
+}
+
+void add_ring(const Layout& group, const Router& router, LinkCounter& counter) {
+  std::vector<PathLink> path;
+  const auto device = [&](std::int32_t i) { return group.devices[static_cast<std::size_t>(i)]; };
+  const auto add = [&](std::int32_t from, std::int32_t to, std::int32_t count) {
+    path.clear();
+    router.append_binding(device(from), device(to), path);
+    counter.add(path, count);
+  };
+  const bool one_node = group.nodes.size() == 1;
+  for (std::size_t n = 0; n < group.nodes.size(); ++n) {
+    const Range here = group.nodes[n];
+    // Where a node has more members than channels, its links may have to carry all of them.
+    const std::int32_t count = one_node                        ? 1
+                               : here.size() == group.channels ? group.channels - 1
+                                                               : group.channels;
+    if (here.size() > 1 && count > 0)
+      for (std::int32_t i = here.begin; i < here.end; ++i)
+        add(i, i + 1 < here.end ? i + 1 : here.begin, count);
+    if (one_node) return;
+    const Range next = group.nodes[(n + 1) % group.nodes.size()];
+    for (std::int32_t channel = 0; channel < group.channels; ++channel)
+      add(here.begin + channel, next.begin + channel, 1);
+  }
+}
+
+namespace {
+
+// Messages that change leaf switches: from a member to every member that is neither on its node nor under its
+// leaf switch. As many come down as go up.
+void add_trunks(const Layout& group, const Router& router, LinkCounter& counter) {
+  const auto size = static_cast<std::int32_t>(group.devices.size());
+  std::map<std::int32_t, std::int32_t> under;  // Members by leaf switch.
+  for (const std::int32_t device : group.devices) ++under[router.leaf(device)];
+  std::map<std::int32_t, std::int32_t> leaving;
+  for (const Range node : group.nodes) {
+    std::map<std::int32_t, std::int32_t> here;  // Of this node, by leaf switch.
+    for (std::int32_t i = node.begin; i < node.end; ++i)
+      ++here[router.leaf(group.devices[static_cast<std::size_t>(i)])];
+    for (const auto& [leaf, members] : here)
+      leaving[leaf] += members * (size - under[leaf] - (node.size() - members));
+  }
+  std::vector<PathLink> path;
+  for (const auto& [leaf, messages] : leaving) {
+    path.clear();
+    router.append_binding_trunk(leaf, true, path);
+    router.append_binding_trunk(leaf, false, path);
+    if (messages > 0) counter.add(path, messages);
+  }
+}
+
+}  // namespace
+
+void add_all_to_all(const Layout& group, const Router& router, LinkCounter& counter) {
+  const auto size = static_cast<std::int32_t>(group.devices.size());
+  std::vector<PathLink> path;
+  for (const Range node : group.nodes) {
+    for (std::int32_t a = node.begin; a < node.end; ++a) {
+      const std::int32_t from = group.devices[static_cast<std::size_t>(a)];
+      for (std::int32_t b = node.begin; b < node.end; ++b) {
+        if (a == b) continue;
+        path.clear();
+        router.append_binding(from, group.devices[static_cast<std::size_t>(b)], path);
+        counter.add(path, 1);
+      }
+      if (group.nodes.size() == 1) continue;
+      path.clear();
+      router.append_binding_to_leaf(from, path);
+      router.append_binding_from_leaf(from, path);
+      counter.add(path, size - node.size());
+    }
+  }
+  if (group.nodes.size() > 1) add_trunks(group, router, counter);
+}
+
+}  // namespace orrery::folding

@@ -1,0 +1,48 @@
+#pragma once
+// Which links the members of a group use, and how often.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "simulator/cost.hpp"
+#include "simulator/job.hpp"
+#include "topology/cluster.hpp"
+
+namespace orrery::folding {
+
+// Numbers links densely in the order of their first use, and adds up the uses of one transfer.
+class LinkCounter {
+ public:
+  explicit LinkCounter(const Router& router);
+
+  void add(std::span<const PathLink> path, std::int32_t count);
+  // The uses since the last call, each link once, appended to `uses`. Returns the rate at which the first of
+  // them is full; 0 when there are none.
+  std::int64_t take(std::vector<LinkUse>& uses);
+
+  std::vector<std::int64_t>& capacity() { return capacity_; }
+
+ private:
+  std::vector<std::int32_t> number_of_;  // By link instance; −1: not yet used.
+  std::vector<std::int64_t> capacity_;   // By number, as `slot_of_`.
+  std::vector<std::int32_t> slot_of_;    // In current_; −1: not in it.
+  std::vector<LinkUse> current_;
+};
+
+// A group's devices in ascending order, node by node.
+struct Layout {
+  std::vector<std::int32_t> devices;
+  std::vector<Range> nodes;  // Into devices.
+  std::int32_t channels = 1;
+
+  GroupShape shape() const {
+    return {static_cast<std::int32_t>(devices.size()), static_cast<std::int32_t>(nodes.size()), channels};
+  }
+};
+Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node);
+
+void add_ring(const Layout& group, const Router& router, LinkCounter& counter);
+void add_all_to_all(const Layout& group, const Router& router, LinkCounter& counter);
+
+}  // namespace orrery::folding

@@ -1,0 +1,34 @@
+#pragma once
+// Runs the built program as a user would.
+
+#include <filesystem>
+#include <string>
+
+namespace orrery::cli_test {
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+// `arguments` is shell text; the working folder is the repository's root.
+Outcome run_orrery(const std::string& arguments);
+// Any shell command; "$ORRERY" is the program.
+Outcome shell(const std::string& command);
+
+std::string read(const std::filesystem::path& file);
+
+// A folder of its own, removed at the end.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
+  std::filesystem::path write(const std::string& name, const std::string& text) const;
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace orrery::cli_test

@@ -1,0 +1,183 @@
+// A folded job is the same machine seen once per class: every rank's spans must be those of the unfolded job,
+// to the picosecond.
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/random.hpp"
+#include "model/program.hpp"
+#include "tests/simulator/machines.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+struct RankSpan {
+  std::int32_t instruction = 0;
+  SimTime start, ready, end;
+  bool operator==(const RankSpan&) const = default;
+};
+
+std::vector<std::vector<RankSpan>> by_rank(const Program& program, const Timeline& timeline) {
+  std::vector<std::vector<RankSpan>> ranks(program.role_of.size());
+  for (const Span& span : timeline.spans)
+    for (const RankId rank : timeline.classes[static_cast<std::size_t>(span.rank_class)].ranks)
+      ranks[rank.index()].push_back({span.first, span.start, span.ready, span.end});
+  return ranks;
+}
+
+// Returns the number of classes of the folded run.
+std::size_t check_same(const Program& program, const Cluster& cluster, const Profile& profile,
+                       JobOptions options) {
+  REQUIRE(verify(program).empty());
+  EngineOptions engine;
+  engine.max_steps = 4;
+  options.fold = true;
+  const Timeline folded = orrery::simulate(program, cluster, profile, options, engine);
+  options.fold = false;
+  const Timeline flat = orrery::simulate(program, cluster, profile, options, engine);
+  CHECK(folded.makespan == flat.makespan);
+  CHECK(folded.step_time == flat.step_time);
+  CHECK(folded.step_start == flat.step_start);
+  CHECK(folded.steps == flat.steps);
+  const auto a = by_rank(program, folded), b = by_rank(program, flat);
+  std::size_t different = 0;
+  for (std::size_t rank = 0; rank < a.size(); ++rank) different += a[rank] != b[rank];
+  CHECK(different == 0);
+  return folded.classes.size();
+}
+
+Profile busy_profile() {
+  Profile profile = default_profile(catalogue_gpu("h200").value());  // Launches, latencies and floors.
+  profile.compute_interference = 1.145;
+  profile.transfer_interference = 1.6;
+  return profile;
+}
+
+// What one round of a random program does, the same for all roles, so that it can't deadlock.
+struct Round {
+  std::int64_t kind = 0;  // 0, 1: compute; 2: collective; 3: everyone sends on; 4: copy.
+  AxisId axis;
+  std::int32_t offset = 1;
+  std::int64_t bytes = 0;
+  CollectiveKind collective = CollectiveKind::kAllReduce;
+};
+
+std::vector<Round> random_rounds(Random& random, const Grid& grid) {
+  const std::int32_t sizes[] = {grid.tp, grid.pp, grid.dp};
+  std::vector<Round> rounds;
+  for (std::int64_t n = random.between(3, 14); n-- > 0;) {
+    Round round{random.between(0, 4), AxisId(random.between(0, 2)), 1, random.between(1, 4'000'000),
+                static_cast<CollectiveKind>(random.between(0, 4))};
+    const std::int32_t size = sizes[round.axis.index()];
+    if (round.kind == 3 && size == 1) continue;
+    if (round.kind == 3) round.offset = static_cast<std::int32_t>(random.between(1, size - 1));
+    rounds.push_back(round);
+  }
+  return rounds;
+}
+
+Program random_program(Random& random, const Grid& grid) {
+  Program program;
+  program.name = "random";
+  add_axes(program, grid);
+  // Ranks sit anywhere on the machine.
+  const bool shuffled = random.between(0, 1) == 1;
+  for (std::size_t i = program.device_of.size(); shuffled && i > 1; --i)
+    std::swap(
+        program.device_of[i - 1],
+        program.device_of[static_cast<std::size_t>(random.between(0, static_cast<std::int64_t>(i) - 1))]);
+  std::vector<KernelId> kernels;
+  for (int k = 0; k < 4; ++k)
+    kernels.push_back(fixed_kernel(program, SimTime{random.between(1, 60'000'000)}));
+  const std::vector<Round> rounds = random_rounds(random, grid);
+  for (std::int32_t stage = 0; stage < grid.pp; ++stage) {
+    RoleWriter role(program, "stage" + std::to_string(stage),
+                    {{"a", 0}, {"b", 1}, {"c", 0}, {"s", 0}, {"r", 0}, {"copy", 0}});
+    std::vector<std::int32_t> done;
+    const auto after = [&] {
+      std::vector<std::int32_t> some;
+      if (!done.empty() && random.between(0, 2) > 0)
+        some.push_back(
+            done[static_cast<std::size_t>(random.between(0, static_cast<std::int64_t>(done.size()) - 1))]);
+      return some;
+    };
+    const auto add = [&](std::int32_t stream, Work work, const std::vector<std::int32_t>& edges) {
+      done.push_back(role.add("i" + std::to_string(done.size()), stream, work, -1, -1, edges));
+    };
+    for (const Round& round : rounds) {
+      if (round.kind <= 1)
+        add(static_cast<std::int32_t>(round.kind),
+            Compute{kernels[static_cast<std::size_t>(random.between(0, 3))]}, after());
+      if (round.kind == 2) add(2, Collective{round.collective, round.axis, round.bytes}, after());
+      if (round.kind == 3) {
+        // A receive that waited for its own rank's send would close a circle around the group.
+        const std::vector<std::int32_t> ready = after();
+        add(3, Send{round.axis, round.offset, round.bytes}, ready);
+        add(4, Recv{round.axis, -round.offset, round.bytes}, ready);
+      }
+      if (round.kind == 4) add(5, Copy{round.bytes % 2 == 0, round.bytes}, after());
+    }
+    program.roles.push_back(role.take());
+  }
+  return program;
+}
+
+}  // namespace
+
+TEST_CASE("256 ranks, folded and unfolded", "[properties]") {
+  const Program program = grid_program({8, 4, 8, 4, 2});
+  const std::vector<JobOptions> both{{}, {true, {{RankId(37), 1.3}}}};
+  for (const JobOptions& options : both) {
+    for (const double oversubscription : {1.0, 4.0}) {
+      INFO("stragglers " << options.stragglers.size() << ", oversubscription " << oversubscription);
+      const Cluster cluster = cluster_of("dgx-h100", 32, oversubscription, 8);
+      const std::size_t classes = check_same(program, cluster, busy_profile(), options);
+      if (options.stragglers.empty()) CHECK(classes == 4);
+      // Rank 37 is in stage 0 of replica 1. Its replica has it, its mates and, in the other stages, the ranks
+      // on its pipeline and beside it; so have the other replicas.
+      if (!options.stragglers.empty()) CHECK(classes == 16);
+    }
+  }
+}
+
+TEST_CASE("pods that cut a pipeline or a ring are told apart", "[properties]") {
+  const Program program = grid_program({8, 4, 4, 2, 1});
+  for (const std::int32_t nodes_per_leaf : {3, 5, 16})
+    for (const char* node : {"dgx-h100", "dgx-a100", "dgx-v100", "pcie-l40s"}) {
+      Cluster cluster = cluster_of(node, 16, 3, nodes_per_leaf);
+      cluster.fabric.hop_latency_s = 300e-9;
+      INFO(node << ", " << nodes_per_leaf << " nodes per leaf");
+      check_same(program, cluster, busy_profile(), {});
+      cluster.fabric.kind = FabricKind::kFatTree;
+      check_same(program, cluster, busy_profile(), {});
+    }
+}
+
+TEST_CASE("random programs on random machines, folded and unfolded", "[properties]") {
+  const char* nodes[] = {"dgx-h100", "dgx-v100", "pcie-l40s", "dgx-a100"};
+  Random random(20);
+  std::size_t folded_cases = 0;
+  for (int trial = 0; trial < 150; ++trial) {
+    const Grid grid{static_cast<std::int32_t>(random.between(1, 4)),
+                    static_cast<std::int32_t>(random.between(1, 3)),
+                    static_cast<std::int32_t>(random.between(1, 4))};
+    const std::int32_t world = grid.tp * grid.pp * grid.dp;
+    const Program program = random_program(random, grid);
+    Cluster cluster =
+        cluster_of(nodes[random.between(0, 3)], (world + 7) / 8, static_cast<double>(random.between(1, 5)),
+                   static_cast<std::int32_t>(random.between(1, 4)));
+    cluster.fabric.kind = random.between(0, 1) == 0 ? FabricKind::kRailOptimised : FabricKind::kFatTree;
+    JobOptions options;
+    for (std::int64_t n = random.between(0, 2); n-- > 0;)
+      options.stragglers.push_back({RankId(random.between(0, world - 1)), 1.0 + random.uniform()});
+    INFO("trial " << trial);
+    const std::size_t classes =
+        check_same(program, cluster, random.between(0, 1) == 0 ? Profile() : busy_profile(), options);
+    folded_cases += classes < static_cast<std::size_t>(world);
+  }
+  CHECK(folded_cases > 40);  // The others are too irregular to fold, which is an answer too.
+}

@@ -1,0 +1,31 @@
+# bash completion of orrery. Use: source tools/completions/orrery.bash
+# (or put it into /usr/share/bash-completion/completions/orrery).
+
+_orrery() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+  local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    words="simulate scenario model catalogue --help --help-all --version"
+  elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
+    words="check show --help"
+  elif [[ $before == --engine ]]; then
+    words="fast"
+  elif [[ $before == --set ]]; then
+    words="sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="
+    compopt -o nospace 2>/dev/null
+  elif [[ $word == -* ]]; then
+    case "$command $action" in
+      simulate*) words="--json --trace --program --set --engine --threads --no-fold --allow-oom --verbose --help" ;;
+      "scenario show") words="--set --help" ;;
+      *) words="--help" ;;
+    esac
+  else
+    compopt -o filenames 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    return
+  fi
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
+}
+
+complete -F _orrery orrery

@@ -1,0 +1,74 @@
+#include "topology/node_layout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace orrery {
+namespace {
+
+// One-way latencies, chosen so that whole paths have the hardware latency of NCCL's tuning table for its
+// lowest-latency protocol (NCCL 2.30 tuning model, ring LL): NVLink GPU to GPU 0.6 us through two hops, PCIe
+// GPU to GPU 1.0 us through the four segments up to a CPU and back, network GPU to GPU 2.7 us = four PCIe
+// segments and two NICs. Fabric::hop_latency_s comes on top.
+constexpr double kNvLinkHopLatency = 0.3e-6;
+constexpr double kPcieHopLatency = 0.25e-6;
+constexpr double kCpuInterconnectLatency = 0.25e-6;
+constexpr double kNicLatency = (2.7e-6 - 4 * kPcieHopLatency) / 2;
+
+struct Builder {
+  NodeType node;
+
+  std::int32_t add_devices(const char* stem, DeviceKind kind, std::int32_t count) {
+    const auto first = static_cast<std::int32_t>(node.devices.size());
+    for (std::int32_t i = 0; i < count; ++i) node.devices.push_back({fmt::format("{}{}", stem, i), kind});
+    return first;
+  }
+
+  void link(std::int32_t a, std::int32_t b, LinkKind kind, double bytes_per_s, double latency_s) {
+    const auto name = [&](std::int32_t device) {
+      return node.devices[static_cast<std::size_t>(device)].name;
+    };
+    node.links.push_back({name(a) + "-" + name(b), a, b, kind, bytes_per_s, latency_s});
+  }
+
+  // Hangs `count` devices from `first` evenly on `hubs` hubs from `first_hub`.
+  void hang(std::int32_t first, std::int32_t count, std::int32_t first_hub, std::int32_t hubs, double rate) {
+    for (std::int32_t i = 0; i < count; ++i)
+      link(first + i, first_hub + i * hubs / count, LinkKind::kPcie, rate, kPcieHopLatency);
+  }
+};
+
+}  // namespace
+
+NodeType build_node(const NodeLayout& layout, const GpuType& gpu) {
+  Builder builder;
+  NodeType& node = builder.node;
+  node.name = layout.name;
+  node.gpu = gpu;
+  node.gpus = layout.gpus;
+  node.nics = layout.nics;
+  node.nic_bytes_per_s = layout.nic_bytes_per_s;
+  node.nic_latency_s = kNicLatency;
+  node.source = layout.source;
+
+  const std::int32_t gpus = builder.add_devices("gpu", DeviceKind::kGpu, layout.gpus);
+  const std::int32_t nics = builder.add_devices("nic", DeviceKind::kNic, layout.nics);
+  if (layout.nvlink_bytes_per_s > 0 && layout.gpus > 1) {
+    const std::int32_t nvswitch = builder.add_devices("nvswitch", DeviceKind::kNvSwitch, 1);
+    for (std::int32_t i = 0; i < layout.gpus; ++i)
+      builder.link(gpus + i, nvswitch, LinkKind::kNvLink, layout.nvlink_bytes_per_s, kNvLinkHopLatency);
+  }
+  const std::int32_t switches = builder.add_devices("pcie", DeviceKind::kPcieSwitch, layout.pcie_switches);
+  const std::int32_t cpus = builder.add_devices("cpu", DeviceKind::kCpu, layout.cpus);
+  builder.hang(gpus, layout.gpus, switches, layout.pcie_switches, layout.pcie_bytes_per_s);
+  builder.hang(nics, layout.nics, switches, layout.pcie_switches, layout.pcie_bytes_per_s);
+  builder.hang(switches, layout.pcie_switches, cpus, layout.cpus, layout.pcie_bytes_per_s);
+  for (std::int32_t a = 0; a < layout.cpus; ++a)
+    for (std::int32_t b = a + 1; b < layout.cpus; ++b)
+      builder.link(cpus + a, cpus + b, LinkKind::kCpuInterconnect, layout.cpu_interconnect_bytes_per_s,
+                   kCpuInterconnectLatency);
+  return std::move(builder.node);
+}
+
+}  // namespace orrery

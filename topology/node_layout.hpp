@@ -1,0 +1,27 @@
+#pragma once
+// The one shape that all nodes of the catalogue and of inline descriptions share: GPUs on an NVSwitch, GPUs
+// and NICs under PCIe switches, PCIe switches under CPUs. Rates are those that NCCL works with.
+
+#include <cstdint>
+#include <string>
+
+#include "topology/cluster.hpp"
+
+namespace orrery {
+
+struct NodeLayout {
+  std::string name;
+  std::int32_t gpus = 8;
+  std::int32_t nics = 8;
+  std::int32_t pcie_switches = 8;  // GPUs and NICs are spread evenly over them, in index order.
+  std::int32_t cpus = 2;           // PCIe switches likewise.
+  double nvlink_bytes_per_s = 0;   // Per GPU and direction; 0: no NVLink.
+  double pcie_bytes_per_s = 0;
+  double cpu_interconnect_bytes_per_s = 0;
+  double nic_bytes_per_s = 0;
+  std::string source;
+};
+
+NodeType build_node(const NodeLayout& layout, const GpuType& gpu);
+
+}  // namespace orrery
