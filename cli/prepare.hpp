@@ -22,7 +22,4 @@ struct Prepared {
 // THROWS Error: kInput from the file, kInfeasible from the plan (with the file's name in front).
 Prepared prepare(const std::filesystem::path& file, const Overrides& overrides);
 
-// What exceeds the GPU's memory, and what would mend it; empty when everything fits.
-std::string memory_fault(const Prepared& prepared, const Program& program);
-
 }  // namespace orrery

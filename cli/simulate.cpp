@@ -15,6 +15,7 @@
 #include "cli/prepare.hpp"
 #include "cli/progress.hpp"
 #include "planner/lower.hpp"
+#include "planner/memory.hpp"
 #include "report/summary.hpp"
 #include "report/trace.hpp"
 #include "simulator/engine.hpp"
@@ -41,8 +42,9 @@ void apply(const Options& options, Scenario& scenario) {
 }
 
 void check_memory(const Prepared& prepared, const Program& program, bool allow) {
-  const std::string fault = memory_fault(prepared, program);
+  std::string fault = memory_fault(program, prepared.plan, prepared.scenario.cluster.node.gpu);
   if (fault.empty()) return;
+  fault = fmt::format("{}: {}", prepared.scenario.file.string(), fault);
   if (!allow) fail(ErrorKind::kInfeasible, "{}\n(--allow-oom simulates it all the same)", fault);
   warn(fault);
 }

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
+#include "base/units.hpp"
 #include "planner/kernel_set.hpp"
 #include "planner/plan.hpp"
 #include "planner/sharding.hpp"
@@ -113,6 +115,25 @@ void check_settings(const Plan& plan, const Graph& graph, Faults& faults) {
   }
 }
 
+// A step is written out instruction by instruction; this many of them take a few GiB.
+constexpr double kMaxInstructions = 20e6;
+
+void check_size(const Plan& plan, const Graph& graph, Faults& faults) {
+  std::vector<double> ops(static_cast<std::size_t>(graph.block_count()), 0.0);
+  for (const Op& op : graph.ops) ops[static_cast<std::size_t>(op.block)] += 1;
+  const double of_microbatch = std::accumulate(ops.begin(), ops.end(), 0.0);
+  const auto most = std::max_element(
+      plan.replicas.begin(), plan.replicas.end(),
+      [](const PipelineReplica& a, const PipelineReplica& b) { return a.microbatches < b.microbatches; });
+  const double instructions = of_microbatch * static_cast<double>(most->microbatches);
+  if (instructions <= kMaxInstructions) return;
+  faults.push_back(fmt::format(
+      "plan: {} micro-batches of {} layers make a Program of about {:.0f} million instructions, more than "
+      "the "
+      "{:.0f} million that can be simulated; lower global_batch, or raise dp or microbatch",
+      format_count(most->microbatches), graph.layers, instructions / 1e6, kMaxInstructions / 1e6));
+}
+
 }  // namespace
 
 std::vector<std::string> check(const Plan& plan, const Graph& graph) {
@@ -122,6 +143,7 @@ std::vector<std::string> check(const Plan& plan, const Graph& graph) {
   check_ranks(plan, faults);
   if (faults.empty()) check_divisible(plan, graph, faults);
   check_settings(plan, graph, faults);
+  check_size(plan, graph, faults);
   return faults;
 }
 

@@ -3,11 +3,15 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "model/program.hpp"
+#include "planner/plan.hpp"
 
 namespace orrery {
+
+struct GpuType;
 
 struct PeakMemory {
   std::int64_t bytes = 0;  // The most that is live at once, in issue order: what a perfect packing needs.
@@ -16,5 +20,9 @@ struct PeakMemory {
 };
 
 PeakMemory peak_memory(const Role& role);
+
+// Which roles need more than the GPU has, by how much and for what, and what the plan leaves untried; empty
+// when everything fits.
+std::string memory_fault(const Program& program, const Plan& plan, const GpuType& gpu);
 
 }  // namespace orrery

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/units.hpp"
+#include "model/program_ranks.hpp"
 
 namespace orrery {
 namespace {
@@ -89,11 +90,11 @@ void replica_lines(Out out, const Plan& plan, std::int32_t layers) {
     fmt::format_to(out, "  {} x replica of {} micro-batches:\n", end - begin, replica.microbatches);
     for (std::size_t s = 0; s < replica.stages.size(); ++s) {
       fmt::format_to(out, "    stage {}: {}; ranks {}{}\n", s, stage_content(replica.stages[s], layers),
-                     rank_list(replica.stages[s].ranks), end - begin > 1 ? " in the first" : "");
+                     format_ranks(replica.stages[s].ranks), end - begin > 1 ? " in the first" : "");
     }
     begin = end;
   }
-  if (!plan.idle.empty()) fmt::format_to(out, "  idle: ranks {}\n", rank_list(plan.idle));
+  if (!plan.idle.empty()) fmt::format_to(out, "  idle: ranks {}\n", format_ranks(plan.idle));
 }
 
 }  // namespace
@@ -130,19 +131,6 @@ std::string normal_form(const Scenario& scenario, const Graph& graph, const Plan
   fmt::format_to(out, "engine: {}{}\n", scenario.engine, scenario.fold ? "" : ", not folded");
   for (const std::string& line : scenario.profile.provenance) fmt::format_to(out, "profile: {}\n", line);
   for (const std::string& note : scenario.notes) fmt::format_to(out, "assumed: {}\n", note);
-  return text;
-}
-
-std::string rank_list(const std::vector<RankId>& ranks) {
-  std::string text;
-  for (std::size_t begin = 0; begin < ranks.size();) {
-    std::size_t end = begin + 1;
-    while (end < ranks.size() && ranks[end].value == ranks[end - 1].value + 1) ++end;
-    if (!text.empty()) text += ", ";
-    text += end - begin == 1 ? fmt::format("{}", ranks[begin].value)
-                             : fmt::format("{}-{}", ranks[begin].value, ranks[end - 1].value);
-    begin = end;
-  }
   return text;
 }
 

@@ -18,7 +18,4 @@ std::string digest(const Scenario& scenario, const Graph& graph, const Plan& pla
 // Model, cluster and normal-form plan, equal replicas told once.
 std::string normal_form(const Scenario& scenario, const Graph& graph, const Plan& plan);
 
-// Ranks as intervals: "0-7, 16".
-std::string rank_list(const std::vector<RankId>& ranks);
-
 }  // namespace orrery

@@ -1,9 +1,11 @@
 #include "planner/memory.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "planner/lower.hpp"
 #include "tests/planner/shapes.hpp"
+#include "topology/cluster.hpp"
 
 namespace orrery {
 namespace {
@@ -99,6 +101,23 @@ TEST_CASE("the first of p stages holds p micro-batches", "[planner][memory]") {
   // layer isn't one of them: it is sent.
   CHECK(activations(1) - activations(2) ==
         kTokens * 2 * (8 * 512 + 4 * 8 * 64 + 4 * 4 * 64 + 4 * 8 + 6 * 1536));
+}
+
+TEST_CASE("what doesn't fit is named with its stage, its excess and what could help", "[planner][memory]") {
+  const Graph graph = build_training_graph(small_llama(), DType::kBf16);
+  const Plan plan = expand(shorthand(2, 2, 2, 4), graph, 8);
+  const Program program = lower(graph, plan);
+  const std::int64_t needed =
+      std::max(peak_memory(program.roles[0]).bytes, peak_memory(program.roles[1]).bytes);
+  GpuType gpu;
+  gpu.name = "small";
+  gpu.memory_bytes = needed;
+  CHECK(memory_fault(program, plan, gpu).empty());
+  gpu.memory_bytes = needed - (1 << 20);
+  const std::string fault = memory_fault(program, plan, gpu);
+  CHECK_THAT(fault, Catch::Contains("out of memory: small has") && Catch::Contains("1.0 MiB too much"));
+  CHECK_THAT(fault, Catch::Contains(
+                        "zero: 1, sequence_parallel: true, a smaller microbatch (now 2), recompute: full"));
 }
 
 }  // namespace orrery

@@ -72,6 +72,13 @@ TEST_CASE("a plan that can't work says which constraint fails and what would men
   CHECK_THAT(failure(scattered, graph, 2), Catch::Contains("sequence 255 doesn't divide by tp 2"));
 }
 
+TEST_CASE("a step of too many instructions is refused before it is written out", "[planner][plan]") {
+  const Graph graph = build_training_graph(small_llama(), DType::kBf16);
+  CHECK_THAT(
+      failure(shorthand(1, 1, 1, 1'000'000), graph, 1),
+      Catch::Contains("1,000,000 micro-batches of 4 layers") && Catch::Contains("raise dp or microbatch"));
+}
+
 TEST_CASE("every fault of a hand-written plan is found at once", "[planner][plan]") {
   const Graph graph = build_training_graph(small_llama(), DType::kBf16);
   Plan plan = expand(shorthand(1, 2, 2, 2), graph, 4);

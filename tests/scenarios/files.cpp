@@ -65,9 +65,3 @@ TEST_CASE("a scenario is shown as what it comes to", "[scenarios]") {
   CHECK_THAT(text, Contains("stage 15: layers 120-126 (7), head"));
   CHECK_THAT(text, Contains("straggler: rank 15377"));
 }
-
-TEST_CASE("ranks are listed as intervals", "[scenarios]") {
-  CHECK(rank_list({}).empty());
-  CHECK(rank_list({RankId(3)}) == "3");
-  CHECK(rank_list({RankId(0), RankId(1), RankId(2), RankId(5), RankId(7), RankId(8)}) == "0-2, 5, 7-8");
-}
