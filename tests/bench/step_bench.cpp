@@ -60,7 +60,9 @@ void simulate_scenario(benchmark::State& state, const std::string& name, bool fo
 void BM_Step405B(benchmark::State& state) { simulate_scenario(state, "llama3-405b-16384xh100", true); }
 BENCHMARK(BM_Step405B)->Unit(benchmark::kMillisecond);
 
-void BM_Step405BStraggler(benchmark::State& state) { simulate_scenario(state, "llama3-405b-straggler", true); }
+void BM_Step405BStraggler(benchmark::State& state) {
+  simulate_scenario(state, "llama3-405b-straggler", true);
+}
 BENCHMARK(BM_Step405BStraggler)->Unit(benchmark::kMillisecond);
 
 // 64 GPUs, 32 layers, every rank simulated on its own.
