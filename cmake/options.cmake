@@ -35,10 +35,6 @@ endif()
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_flags INTERFACE -fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(orrery_flags INTERFACE -fsanitize=${ORRERY_SANITIZE})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # With sanitizers g++ 12 takes std::regex's own moved-from members for uninitialised ones (GCC bug 105562).
-    target_compile_options(orrery_flags INTERFACE -Wno-maybe-uninitialized)
-  endif()
 endif()
 if(ORRERY_FUZZ)
   # Coverage in everything; the driver itself only in the fuzz targets.
