@@ -131,15 +131,17 @@ Router::Impl::Impl(const Cluster& source) : cluster(source), routes(find_routes(
 }
 
 // A link can't bind when all routes over it also cross another link that is no wider. Of two links with the
-// same routes and rate the first one stays.
+// same routes and rate the first one stays. A link without routes carries nothing.
 void Router::Impl::find_binding() {
   const std::size_t arcs = 2 * cluster.node.links.size();
   const std::size_t elements = arcs + 2 * static_cast<std::size_t>(cluster.node.nics);  // Cables last.
-  std::vector<std::vector<char>> crosses(elements);  // By element, by route.
+  std::vector<std::vector<std::size_t>> of_route;                                       // Elements.
+  std::vector<std::vector<std::size_t>> routes_of(elements);                            // Routes.
   const auto add_route = [&](const NodePath& path, std::size_t cable) {
-    for (std::vector<char>& row : crosses) row.push_back(0);
-    for (const Arc arc : path.arcs) crosses[static_cast<std::size_t>(arc)].back() = 1;
-    if (cable < elements) crosses[cable].back() = 1;
+    std::vector<std::size_t> crossed(path.arcs.begin(), path.arcs.end());
+    if (cable < elements) crossed.push_back(cable);
+    for (const std::size_t element : crossed) routes_of[element].push_back(of_route.size());
+    of_route.push_back(std::move(crossed));
   };
   for (const NodePath& path : routes.between) add_route(path, elements);
   for (std::size_t gpu = 0; gpu < routes.nic_of.size(); ++gpu) {
@@ -153,19 +155,21 @@ void Router::Impl::find_binding() {
   const auto rate = [&](std::size_t element) {
     return element < arcs ? cluster.node.links[element / 2].bytes_per_s : cluster.node.nic_bytes_per_s;
   };
+  // REQUIRES: `other` is on every route of `element`.
   const auto covers = [&](std::size_t other, std::size_t element) {
     if (other == element || rate(other) > rate(element)) return false;
-    bool same = true;
-    for (std::size_t route = 0; route < crosses[element].size(); ++route) {
-      if (crosses[element][route] > crosses[other][route]) return false;
-      same = same && crosses[element][route] == crosses[other][route];
-    }
+    const bool same = routes_of[other].size() == routes_of[element].size();
     return !same || rate(other) < rate(element) || other < element;
   };
-  std::vector<char> binds(elements, 1);
-  for (std::size_t element = 0; element < elements; ++element)
-    for (std::size_t other = 0; other < elements && binds[element]; ++other)
-      if (covers(other, element)) binds[element] = 0;
+  std::vector<char> binds(elements, 0);
+  for (std::size_t element = 0; element < elements; ++element) {
+    if (routes_of[element].empty()) continue;
+    std::vector<std::size_t> common = of_route[routes_of[element].front()];
+    for (const std::size_t route : routes_of[element]) {
+      std::erase_if(common, [&](std::size_t other) { return !std::ranges::count(of_route[route], other); });
+    }
+    binds[element] = std::ranges::none_of(common, [&](std::size_t other) { return covers(other, element); });
+  }
   arc_binds.assign(binds.begin(), binds.begin() + static_cast<std::ptrdiff_t>(arcs));
   cable_binds.assign(binds.begin() + static_cast<std::ptrdiff_t>(arcs), binds.end());
 }
