@@ -16,5 +16,6 @@ void add_simulate(CLI::App& app);
 void add_scenario(CLI::App& app);
 void add_model(CLI::App& app);
 void add_catalogue(CLI::App& app);
+void add_validate(CLI::App& app);
 
 }  // namespace orrery

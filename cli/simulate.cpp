@@ -5,12 +5,14 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <thread>
 
 #include "base/error.hpp"
 #include "cli/commands.hpp"
+#include "cli/engines.hpp"
 #include "cli/output.hpp"
 #include "cli/prepare.hpp"
 #include "cli/progress.hpp"
@@ -18,8 +20,8 @@
 #include "planner/memory.hpp"
 #include "report/summary.hpp"
 #include "report/trace.hpp"
-#include "simulator/engine.hpp"
 #include "simulator/job.hpp"
+#include "simulator/uncertainty.hpp"
 
 namespace orrery {
 namespace {
@@ -28,7 +30,7 @@ struct Options {
   std::string file, json, trace, program, engine;
   Overrides overrides;
   int threads = 0;
-  bool no_fold = false, allow_oom = false, verbose = false;
+  bool no_fold = false, allow_oom = false, verbose = false, no_interval = false;
 };
 
 void warn(std::string_view text) { fmt::print(stderr, "warning: {}\n", text); }
@@ -68,10 +70,47 @@ void print_counters(const Job& job, const EngineCounters& counters, const Timeli
              counters.one_pass ? ", one pass (nothing shared a link)" : "");
 }
 
-void write_results(const Options& options, const Prepared& prepared, const Program& program,
-                   const Timeline& timeline) {
+void print_interval(const StepInterval& interval) {
+  for (int family = 0; family < kCostFamilyCount; ++family) {
+    const double sensitivity = interval.sensitivity[static_cast<std::size_t>(family)];
+    if (sensitivity == 0) continue;
+    fmt::print(stderr, "interval: one standard deviation of {} costs {:+.1f} % ({})\n",
+               to_string(static_cast<CostFamily>(family)), 100 * std::expm1(sensitivity),
+               interval.run_again ? "run again" : "by its share of the step");
+  }
+}
+
+Summary summarize_job(const Options& options, const Prepared& prepared, const Job& job,
+                      const Timeline& timeline) {
   const Scenario& scenario = prepared.scenario;
-  const Summary summary = summarize(scenario, prepared.graph, prepared.plan, program, timeline);
+  Summary summary = summarize(scenario, prepared.graph, prepared.plan, *job.program, timeline);
+  if (options.no_interval) return summary;
+  const StepInterval interval = step_interval(job, scenario.cluster, scenario.profile, timeline);
+  summary.step_time_low_s = interval.low_s;
+  summary.step_time_high_s = interval.high_s;
+  if (options.verbose) print_interval(interval);
+  return summary;
+}
+
+bool standard_output_taken(const Options& options, const Scenario& scenario) {
+  return is_standard_output(scenario.output.json) || is_standard_output(scenario.output.trace) ||
+         is_standard_output(options.program);
+}
+
+// THROWS Error(kDisagreement) when both engines ran and differ.
+void tell_remarks(const Options& options, const Scenario& scenario, const EngineRun& run) {
+  if (standard_output_taken(options, scenario))
+    fmt::print(stderr, "{}", run.remarks);
+  else
+    print(run.remarks);
+  if (!run.agree)
+    fail(ErrorKind::kDisagreement, "{}: the engines differ by more than rounding, which is a fault of orrery",
+         scenario.file.string());
+}
+
+void write_results(const Options& options, const Prepared& prepared, const Program& program,
+                   const Summary& summary, const Timeline& timeline) {
+  const Scenario& scenario = prepared.scenario;
   if (!scenario.output.trace.empty()) {
     write_file(scenario.output.trace, [&](std::ostream& out) { write_trace(out, program, timeline); });
   }
@@ -81,10 +120,7 @@ void write_results(const Options& options, const Prepared& prepared, const Progr
   if (!options.program.empty()) {
     write_file(options.program, [&](std::ostream& out) { out << to_text(program); });
   }
-  const bool standard_output_taken = is_standard_output(scenario.output.json) ||
-                                     is_standard_output(scenario.output.trace) ||
-                                     is_standard_output(options.program);
-  if (standard_output_taken) {
+  if (standard_output_taken(options, scenario)) {
     for (const std::string& warning : summary.warnings) warn(warning);
   } else {
     print(to_table(summary, scenario, program));  // Has the warnings.
@@ -116,13 +152,16 @@ void simulate_file(const Options& options) {
   JobOptions job_options;
   job_options.fold = scenario.fold;
   job_options.stragglers = scenario.stragglers;
+  job_options.faults = scenario.faults;
   const Job job = make_job(program, scenario.cluster, scenario.profile, job_options);
-  EngineCounters counters;
-  const Timeline timeline = run_fast(job, {}, &counters);
+  const EngineRun run = run_engine(scenario, job);
+  const Timeline& timeline = run.timeline;
   progress.stage("writing");
   progress.finish();
-  if (options.verbose) print_counters(job, counters, timeline);
-  write_results(options, prepared, program, timeline);
+  if (options.verbose) print_counters(job, run.counters, timeline);
+  const Summary summary = summarize_job(options, prepared, job, timeline);
+  write_results(options, prepared, program, summary, timeline);
+  tell_remarks(options, scenario, run);
 }
 
 }  // namespace
@@ -142,22 +181,25 @@ void add_simulate(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all();
-  command->add_option("--engine", options->engine, "Simulation engine")->check(CLI::IsMember({"fast"}));
+  command->add_option("--engine", options->engine, "Simulation engine; both also compares them")
+      ->check(CLI::IsMember({"fast", "simgrid", "both"}));
   command->add_option("--threads", options->threads, "Threads to lower with; the result doesn't depend on it")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--no-fold", options->no_fold, "Simulate every rank, also equal ones");
   command->add_flag("--allow-oom", options->allow_oom,
                     "Only warn when the plan needs more memory than a GPU has");
+  command->add_flag("--no-interval", options->no_interval, "Leave out how far the step time may be off");
   command->add_flag("--verbose", options->verbose, "Say what was assumed and what the engine did");
   command->footer(
       "Examples:\n"
       "  orrery simulate scenarios/llama3-8b-8xh100.yaml\n"
       "  orrery simulate run.yaml --set plan.tp=4 --set plan.recompute=full\n"
       "  orrery simulate run.yaml --set 'stragglers=[{rank: 3, slowdown: 1.2}]'\n"
-      "  orrery simulate run.yaml --json - | jq .step_time_s\n\n"
+      "  orrery simulate run.yaml --json - | jq .step_time_s\n"
+      "  orrery simulate run.yaml --engine both\n\n"
       "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario or model file, 4 the plan can't work, 5 failed "
       "while\n"
-      "running or writing");
+      "running or writing, 6 the engines of --engine both disagree");
   command->callback([options] { simulate_file(*options); });
 }
 

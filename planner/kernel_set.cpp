@@ -6,8 +6,8 @@
 namespace orrery {
 namespace {
 
-const std::array<KernelSet, 3>& kernel_sets() {
-  static const std::array<KernelSet, 3> sets{{
+const std::array<KernelSet, 4>& kernel_sets() {
+  static const std::array<KernelSet, 4> sets{{
       {"reference", {}},
       {"orrery-host", {}},
       {"orrery-cuda",
@@ -15,6 +15,7 @@ const std::array<KernelSet, 3>& kernel_sets() {
         {OpKind::kAdd, OpKind::kNorm},
         {OpKind::kNormGrad, OpKind::kAdd},
         {OpKind::kAdd, OpKind::kDropoutGrad}}},
+      {"megatron", {{OpKind::kDropout, OpKind::kAdd}}},
   }};
   return sets;
 }

@@ -25,7 +25,8 @@ struct KernelSet {
 
 // "reference": one launch per op. "orrery-cuda": residual additions join the norm that reads them, dropout
 // joins the addition, and the backward of a norm adds the residual's gradient itself. "orrery-host": as
-// reference. Returns nullptr for other names.
+// reference. "megatron": dropout joins the residual addition (Megatron-LM's bias_dropout_add_fused; its fused
+// bias and GELU is what every set does, as a bias belongs to its matmul). Returns nullptr for other names.
 const KernelSet* find_kernel_set(std::string_view name);
 std::vector<std::string> kernel_set_names();
 

@@ -17,6 +17,8 @@ namespace orrery {
 
 struct Summary {
   double step_time_s = 0;
+  // 90 % of the probability lies between them (simulator/uncertainty.hpp); both 0: not worked out.
+  double step_time_low_s = 0, step_time_high_s = 0;
   double makespan_s = 0;
   double tokens_per_s_per_gpu = 0;
   double tflops_per_gpu = 0;   // Model flops (recompute not counted).

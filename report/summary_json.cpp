@@ -13,6 +13,8 @@ Json by_purpose(const std::vector<std::pair<Purpose, double>>& seconds) {
   return object;
 }
 
+Json if_known(double seconds) { return seconds > 0 ? Json(seconds) : Json(nullptr); }
+
 Json memory_by_stage(const Summary& summary, const Program& program) {
   std::vector<std::int64_t> ranks(program.roles.size());
   for (const RoleId role : program.role_of) {
@@ -53,6 +55,8 @@ std::string to_json(const Summary& summary, const Scenario& scenario, const Prog
       {"gpus", summary.gpus},
       {"tokens", summary.tokens},
       {"step_time_s", summary.step_time_s},
+      {"step_time_low_s", if_known(summary.step_time_low_s)},
+      {"step_time_high_s", if_known(summary.step_time_high_s)},
       {"makespan_s", summary.makespan_s},
       {"tokens_per_s_per_gpu", summary.tokens_per_s_per_gpu},
       {"tflops_per_gpu", summary.tflops_per_gpu},

@@ -39,6 +39,8 @@ void add_title(std::string& table, const Summary& summary, const Scenario& scena
   add_line(table, summary.plan);
 }
 
+bool has_interval(const Summary& summary) { return summary.step_time_high_s > 0; }
+
 void add_figures(std::string& table, const Summary& summary, const Scenario& scenario) {
   const auto row = [&](std::string_view left, const std::string& left_value, std::string_view right,
                        const std::string& right_value) {
@@ -53,6 +55,10 @@ void add_figures(std::string& table, const Summary& summary, const Scenario& sce
   row("one step alone", format_time(from_seconds(summary.makespan_s)), "TFLOP/s per GPU",
       fmt::format("{:.1f}", summary.tflops_per_gpu));
   row("MFU", fmt::format("{:.2f} %", 100 * summary.mfu), "per million tokens", cost);
+  if (!has_interval(summary)) return;
+  add_line(table, fmt::format("  {:<18}{:>16} to {}", "90 % interval",
+                              format_time(from_seconds(summary.step_time_low_s)),
+                              format_time(from_seconds(summary.step_time_high_s))));
 }
 
 void add_time_shares(std::string& table, const Summary& summary) {
@@ -143,12 +149,13 @@ void add_remarks(std::string& table, const Summary& summary, const Scenario& sce
 
 }  // namespace
 
-// Title 2, figures 3, time 5, memory 9, remarks 3 and two empty lines: kLines.
+// Title 2, figures 3, time 5, memory 9, remarks 3 and two empty lines: kLines. Where all are there, the
+// interval takes the place of an empty line.
 std::string to_table(const Summary& summary, const Scenario& scenario, const Program& program) {
   std::string table;
   add_title(table, summary, scenario);
   add_figures(table, summary, scenario);
-  table += "\n";
+  if (!has_interval(summary) || summary.peak_by_role.size() < kListedStages) table += "\n";
   add_time_shares(table, summary);
   add_memory(table, summary, scenario, program);
   add_remarks(table, summary, scenario);

@@ -8,7 +8,7 @@ const std::vector<SectionKeys>& scenario_sections() {
   static const std::vector<SectionKeys> kSections = {
       {"scenario",
        {"name", "description", "model", "sequence", "global_batch", "cluster", "plan", "engine", "stragglers",
-        "profile", "prices", "output"}},
+        "faults", "profile", "prices", "output"}},
       {"model",
        {"name",
         "hidden",
@@ -48,6 +48,7 @@ const std::vector<SectionKeys>& scenario_sections() {
       {"overlap", {"gradient_reduce", "parameter_gather"}},
       {"engine", {"kind", "fold"}},
       {"straggler", {"rank", "slowdown"}},
+      {"fault", {"rank", "what", "factor", "from", "until"}},
       {"profile",
        {"matmul_efficiency", "attention_efficiency", "attention_backward_efficiency", "memory_efficiency",
         "launch", "graph_node", "kernel_floor", "compute_interference", "transfer_interference",

@@ -45,12 +45,14 @@ void check_together(const Section& file, const Scenario& scenario) {
     file.fault("plan",
                fmt::format("precision is {}, in which {} has no peak rate", to_string(compute), gpu.name));
   }
-  for (const auto& [rank, slowdown] : scenario.stragglers) {
+  const auto check_rank = [&](std::string_view key, RankId rank) {
     if (rank.value >= scenario.cluster.gpu_count()) {
-      file.fault("stragglers", fmt::format("rank {} doesn't exist; the cluster's ranks are 0 to {}",
-                                           rank.value, scenario.cluster.gpu_count() - 1));
+      file.fault(key, fmt::format("rank {} doesn't exist; the cluster's ranks are 0 to {}", rank.value,
+                                  scenario.cluster.gpu_count() - 1));
     }
-  }
+  };
+  for (const auto& [rank, slowdown] : scenario.stragglers) check_rank("stragglers", rank);
+  for (const Fault& fault : scenario.faults) check_rank("faults", fault.rank);
 }
 
 // The rotary kind stretches; say so rather than refuse.
@@ -91,6 +93,7 @@ Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file
   read_plan(top, scenario);
   read_engine(top, scenario);
   read_stragglers(top, scenario);
+  read_faults(top, scenario);
   scenario.profile = default_profile(scenario.cluster.node.gpu);
   read_profile(top, scenario);
   read_prices(top, scenario);

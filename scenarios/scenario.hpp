@@ -12,6 +12,7 @@
 
 #include "model/transformer.hpp"
 #include "planner/plan.hpp"
+#include "simulator/job.hpp"
 #include "topology/cluster.hpp"
 #include "topology/profile.hpp"
 
@@ -38,9 +39,10 @@ struct Scenario {
   Cluster cluster;
   Profile profile;
   Prices prices;
-  std::string engine = "fast";
+  std::string engine = "fast";  // Or "simgrid", or "both".
   bool fold = true;
   std::vector<std::pair<RankId, double>> stragglers;
+  std::vector<Fault> faults;
   Outputs output;
   std::vector<std::string> notes;  // What reading assumed.
 };

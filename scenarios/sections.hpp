@@ -17,6 +17,7 @@ void read_cluster(const Section& file, Scenario& scenario);
 void read_plan(const Section& file, Scenario& scenario);
 void read_engine(const Section& file, Scenario& scenario);
 void read_stragglers(const Section& file, Scenario& scenario);
+void read_faults(const Section& file, Scenario& scenario);
 // REQUIRES: scenario.profile is the default of the cluster's GPU.
 void read_profile(const Section& file, Scenario& scenario);
 void read_prices(const Section& file, Scenario& scenario);

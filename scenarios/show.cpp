@@ -128,6 +128,14 @@ std::string normal_form(const Scenario& scenario, const Graph& graph, const Plan
   for (const auto& [rank, slowdown] : scenario.stragglers) {
     fmt::format_to(out, "straggler: rank {}, compute takes {} times as long\n", rank.value, slowdown);
   }
+  for (const Fault& fault : scenario.faults) {
+    const std::string_view what = fault.what == Fault::What::kGpu   ? "GPU"
+                                  : fault.what == Fault::What::kNic ? "network card"
+                                                                    : "NVLink";
+    fmt::format_to(out, "fault: rank {}, {} at {} of its rate from {} s{}\n", fault.rank.value, what,
+                   fault.factor, fault.from.seconds(),
+                   fault.until ? fmt::format(" to {} s", fault.until->seconds()) : " on");
+  }
   fmt::format_to(out, "engine: {}{}\n", scenario.engine, scenario.fold ? "" : ", not folded");
   for (const std::string& line : scenario.profile.provenance) fmt::format_to(out, "profile: {}\n", line);
   for (const std::string& note : scenario.notes) fmt::format_to(out, "assumed: {}\n", note);

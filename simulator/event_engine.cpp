@@ -1,5 +1,6 @@
 #include "simulator/event_engine.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <utility>
@@ -9,17 +10,27 @@
 
 namespace orrery::fast {
 
+namespace {
+
+bool devices_change(const Job& job) {
+  return std::ranges::any_of(job.changes, [](const Change& c) { return c.what == Change::What::kCompute; });
+}
+
+}  // namespace
+
 EventEngine::EventEngine(const Layout& layout, const EngineOptions& options)
     : layout_(layout),
       class_count_(static_cast<std::int32_t>(layout.job.classes.size())),
       stream_count_(static_cast<std::int32_t>(layout.streams.size())),
-      max_steps_(options.max_steps),
       launch_(layout.job.launch.picoseconds),
-      interference_(layout.job.compute_interference != 1.0 || layout.job.transfer_interference != 1.0),
+      speeds_vary_(layout.job.compute_interference != 1.0 || layout.job.transfer_interference != 1.0 ||
+                   devices_change(layout.job)),
       slows_transfers_(layout.job.transfer_interference != 1.0),
-      full_speed_(std::llround(layout.job.compute_interference * static_cast<double>(kSlowSpeed))),
+      slow_speed_(devices_change(layout.job) ? kFineSlowSpeed : kSlowSpeed),
+      full_speed_(std::llround(layout.job.compute_interference * static_cast<double>(slow_speed_))),
       links_(layout.job.link_capacity),
-      ends_(options.max_steps),
+      ends_(layout.job, options),
+      step_limit_(ends_.limit()),
       streams_(layout.streams.size()),
       devices_(layout.job.classes.size()),
       progress_(static_cast<std::size_t>(layout.instruction_count())) {
@@ -30,22 +41,29 @@ EventEngine::EventEngine(const Layout& layout, const EngineOptions& options)
     stream(s).next = plan(s).begin;
     if (plan(s).begin != plan(s).end) ready_streams_.push_back(s);
   }
+  if (!layout.job.changes.empty()) change_date_ = layout.job.changes.front().at.picoseconds;
 }
 
 Timeline EventEngine::run(EngineCounters& counters) {
   for (;;) {
     run_instant();
     if (close_steps()) break;
-    if (heap_.empty()) fail_deadlocked(layout_, blocked());
-    if (heap_.first_date() == kForever)
-      fail(ErrorKind::kInfeasible,
-           "a transfer gets so little bandwidth that it would not end within 100 days; check the link rates");
-    now_ = heap_.first_date();
+    if (ready_streams_.empty()) next_instant();
   }
   counters.instructions += counters_.instructions;
   counters.flow_events += counters_.flow_events;
   counters.rate_changes += counters_.rate_changes;
+  counters.step_ends = ends_.times();
   return ends_.timeline(layout_, *step(ends_.count() - 1).record);
+}
+
+void EventEngine::next_instant() {
+  if (heap_.empty()) fail_deadlocked(layout_, blocked());
+  now_ = std::min(heap_.first_date(), change_date_);
+  if (now_ == kForever)
+    fail(ErrorKind::kInfeasible,
+         "something is so slow that it would not end within 100 days; check the link rates and the faults");
+  if (now_ == change_date_) apply_changes();
 }
 
 // Devices choose only when every stream that gets somewhere at this instant is there.
@@ -82,7 +100,7 @@ void EventEngine::drain() {
 
 void EventEngine::advance(std::int32_t id) {
   Stream& self = stream(id);
-  if (self.step == max_steps_) return;
+  if (self.step == step_limit_) return;
   const StreamLayout& own = plan(id);
   const Node& node = *self.next;
   if (waits_for_instruction(id, node)) return;
@@ -170,15 +188,22 @@ bool EventEngine::close_steps() {
     if (current.missing > 0) return false;
     ends_.add(now_);
     if (!ends_.finished()) spare_records_.push_back(std::move(current.record));
+    if (ends_.limit() != step_limit_) let_streams_on();
   }
   return true;
+}
+
+void EventEngine::let_streams_on() {
+  for (std::int32_t s = 0; s < stream_count_; ++s)
+    if (stream(s).step == step_limit_) ready_streams_.push_back(s);
+  step_limit_ = ends_.limit();
 }
 
 std::vector<BlockedStream> EventEngine::blocked() const {
   std::vector<BlockedStream> blocked;
   for (std::int32_t s = 0; s < stream_count_; ++s) {
     const Stream& one = streams_[static_cast<std::size_t>(s)];
-    if (plan(s).begin == plan(s).end || one.step == max_steps_) continue;
+    if (plan(s).begin == plan(s).end || one.step == step_limit_) continue;
     blocked.push_back({s, one.next->instruction, one.wait == Wait::kInstruction ? one.waits_for : -1});
   }
   return blocked;

@@ -9,6 +9,7 @@
 
 #include "simulator/engine.hpp"
 #include "simulator/event_engine_heap.hpp"
+#include "simulator/event_engine_units.hpp"
 #include "simulator/fast_engine_layout.hpp"
 #include "simulator/fast_engine_steps.hpp"
 #include "simulator/max_min.hpp"
@@ -39,7 +40,8 @@ class EventEngine {
     bool dispatch_due = false;
     bool speed_due = false;
     bool counted_busy = false;  // By the transfers it takes part in.
-    std::int64_t speed = 0;     // 0: not settled yet.
+    double factor = 1;          // By which changes of the job slow it.
+    std::int64_t speed = 0;     // 0: stands still, or not settled yet.
     std::int64_t since = 0;
     Wide work_left = 0;  // At `since`, in picoseconds × full speed.
   };
@@ -65,6 +67,7 @@ class EventEngine {
 
   // Streams.
   void run_instant();
+  void next_instant();
   void fire(std::int32_t id);
   void drain();
   void advance(std::int32_t id);
@@ -77,6 +80,7 @@ class EventEngine {
   }
   void add_steps(std::int32_t last);
   bool close_steps();
+  void let_streams_on();
   std::vector<BlockedStream> blocked() const;
   // Devices.
   void dispatch();
@@ -85,6 +89,7 @@ class EventEngine {
   void speed_due(std::int32_t rank_class);
   void settle_device(std::int32_t rank_class);
   void count_busy(std::int32_t rank_class, bool busy);
+  void apply_changes();
   // Transfers.
   void begin_transfer(std::int32_t rendezvous);
   void begin_flow(std::int32_t slot);
@@ -109,15 +114,18 @@ class EventEngine {
   const Layout& layout_;
   const std::int32_t class_count_;
   const std::int32_t stream_count_;
-  const std::int32_t max_steps_;
   const std::int64_t launch_;
-  const bool interference_;
+  const bool speeds_vary_;
   const bool slows_transfers_;
-  const std::int64_t full_speed_;  // Of a device; kSlowSpeed while a transfer is active on it.
+  const std::int64_t slow_speed_;  // Of a device while a transfer is active on it,
+  const std::int64_t full_speed_;  // and otherwise.
   std::int64_t now_ = 0;
+  std::size_t next_change_ = 0;
+  std::int64_t change_date_ = kForever;
   DateHeap heap_;
   MaxMin links_;
   StepEnds ends_;
+  std::int32_t step_limit_;  // No stream begins this step yet.
   EngineCounters counters_;
   std::vector<Stream> streams_;
   std::vector<Device> devices_;

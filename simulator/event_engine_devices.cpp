@@ -1,4 +1,5 @@
 #include <cassert>
+#include <cmath>
 #include <tuple>
 
 #include "simulator/event_engine.hpp"
@@ -20,7 +21,7 @@ void EventEngine::dispatch() {
     own.running = id;
     --own.queued;
     times(chosen.step, plan(id).base + instruction).start = now_;
-    if (!interference_ || work == 0) {
+    if (!speeds_vary_ || work == 0) {
       heap_.set(rank_class, now_ + work);
       continue;
     }
@@ -52,7 +53,7 @@ void EventEngine::finish_compute(std::int32_t rank_class) {
   Device& own = device(rank_class);
   const std::int32_t id = own.running;
   own.running = -1;
-  if (interference_) speed_due(rank_class);
+  if (speeds_vary_) speed_due(rank_class);
   if (own.queued > 0 && !own.dispatch_due) {
     own.dispatch_due = true;
     dispatch_due_.push_back(rank_class);
@@ -73,12 +74,29 @@ void EventEngine::settle_device(std::int32_t rank_class) {
   const bool busy = own.running >= 0;
   if (slows_transfers_ && busy != own.counted_busy) count_busy(rank_class, busy);
   if (!busy) return;
-  const std::int64_t speed = own.transfers > 0 ? kSlowSpeed : full_speed_;
-  if (speed == own.speed) return;
+  std::int64_t speed = own.transfers > 0 ? slow_speed_ : full_speed_;
+  if (own.factor != 1) speed = std::llround(own.factor * static_cast<double>(speed));
+  if (speed == own.speed && speed > 0) return;
   own.work_left -= Wide{own.speed} * (now_ - own.since);
   own.since = now_;
   own.speed = speed;
   heap_.set(rank_class, date_of_end(now_, own.work_left, speed));
+}
+
+void EventEngine::apply_changes() {
+  const std::vector<Change>& changes = layout_.job.changes;
+  for (; next_change_ < changes.size() && changes[next_change_].at.picoseconds <= now_; ++next_change_) {
+    const Change& change = changes[next_change_];
+    if (change.what == Change::What::kCompute) {
+      device(change.index).factor = change.factor;
+      speed_due(change.index);
+    } else {
+      const auto capacity = static_cast<double>(
+          layout_.job.link_capacity[static_cast<std::size_t>(change.index)] * kRatePerByte);
+      links_.set_capacity(change.index, std::llround(capacity * change.factor));
+    }
+  }
+  change_date_ = next_change_ < changes.size() ? changes[next_change_].at.picoseconds : kForever;
 }
 
 // Tells the transfers in which the class takes part; a stream is in one at a time.

@@ -40,7 +40,7 @@ void EventEngine::begin_transfer(std::int32_t rendezvous) {
     seated.wait = Wait::kEndOfWork;
     seated.transfer = slot;
     times(seated.step, seat.instruction).ready = now_;
-    if (!interference_) continue;
+    if (!speeds_vary_) continue;
     Device& own = device(plan(seat.stream).rank_class);
     ++own.transfers;
     begun.busy_devices += own.counted_busy ? 1 : 0;
@@ -81,7 +81,7 @@ void EventEngine::finish_transfer(std::int32_t slot) {
   missing_[static_cast<std::size_t>(finished.rendezvous)] = meeting.participants.size();
   for (const Seat& seat : layout_.seats_of(meeting)) {
     stream(seat.stream).transfer = -1;
-    if (interference_) {
+    if (speeds_vary_) {
       --device(plan(seat.stream).rank_class).transfers;
       speed_due(plan(seat.stream).rank_class);
     }

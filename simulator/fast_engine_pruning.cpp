@@ -66,10 +66,22 @@ std::vector<Wide> demand_bounds(const Layout& layout, const std::vector<User>& u
   return bounds;
 }
 
+// The least that each link ever has.
+std::vector<std::int64_t> least_capacity(const Job& job) {
+  std::vector<std::int64_t> least = job.link_capacity;
+  for (const Change& change : job.changes) {
+    if (change.what != Change::What::kLink) continue;
+    const auto link = static_cast<std::size_t>(change.index);
+    const double capacity = change.factor * static_cast<double>(job.link_capacity[link]);
+    least[link] = std::min(least[link], static_cast<std::int64_t>(capacity));
+  }
+  return least;
+}
+
 }  // namespace
 
 std::vector<char> links_that_can_fill(const Layout& layout) {
-  const std::vector<std::int64_t>& capacity = layout.job.link_capacity;
+  const std::vector<std::int64_t> capacity = least_capacity(layout.job);
   const std::vector<Wide> by_first = demand_bounds(layout, charge(layout, true));
   const std::vector<Wide> by_last = demand_bounds(layout, charge(layout, false));
   std::vector<char> can_fill(capacity.size());

@@ -2,15 +2,40 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdlib>
 #include <string>
 
 #include "base/error.hpp"
 
 namespace orrery::fast {
 
+StepEnds::StepEnds(const Job& job, const EngineOptions& options, std::int64_t tolerance)
+    : max_steps_(options.max_steps), tolerance_(tolerance) {
+  if (!job.changes.empty()) last_change_ = job.changes.back().at.picoseconds;
+}
+
+void StepEnds::add(std::int64_t end) {
+  constexpr std::int32_t kMaxSteps = 10'000;  // So that a typing error of a date ends some day.
+  ends_.push_back(end);
+  if (end < last_change_) ++before_changes_;
+  if (end < last_change_ && before_changes_ == kMaxSteps)
+    fail(ErrorKind::kInput,
+         "the last change comes {} s after the start, but {} steps take only {} s; let it come sooner",
+         SimTime{last_change_}.seconds(), kMaxSteps, SimTime{end}.seconds());
+}
+
 bool StepEnds::settled() const {
   const std::size_t n = ends_.size();
-  return n >= 3 && ends_[n - 1] - ends_[n - 2] == ends_[n - 2] - ends_[n - 3];
+  if (n < 3 || ends_[n - 3] < last_change_) return false;
+  const std::int64_t period = ends_[n - 1] - ends_[n - 2], before = ends_[n - 2] - ends_[n - 3];
+  if (tolerance_ == 0) return period == before;
+  return std::abs(period - before) <= tolerance_ + period / 1'000'000'000;
+}
+
+std::vector<SimTime> StepEnds::times() const {
+  std::vector<SimTime> times;
+  for (const std::int64_t end : ends_) times.push_back({end});
+  return times;
 }
 
 Timeline StepEnds::timeline(const Layout& layout, const StepRecord& record) const {

@@ -16,21 +16,30 @@ struct Times {
 using StepRecord = std::vector<Times>;  // By instruction of all classes.
 
 // The ends of the steps so far. A period is the difference of two of them; the first step, which nothing
-// precedes, is none, so that it takes three steps to see two periods.
+// precedes, is none, so that it takes three steps to see two periods. With changes to come, it takes three
+// that end after the last one.
 class StepEnds {
  public:
-  explicit StepEnds(std::int32_t max_steps) : max_steps_(max_steps) {}
-  void add(std::int64_t end) { ends_.push_back(end); }
+  // With a tolerance, periods that differ by no more picoseconds, or by 1e-9, are as good as equal.
+  StepEnds(const Job& job, const EngineOptions& options, std::int64_t tolerance = 0);
+  // THROWS Error(kInput) when the last change is too many steps away.
+  void add(std::int64_t end);
   bool settled() const;
-  bool finished() const { return settled() || count() == max_steps_; }
+  bool finished() const { return settled() || count() == limit(); }
+  // As many steps may begin, as far as is known.
+  std::int32_t limit() const { return before_changes_ + max_steps_; }
   std::int32_t count() const { return static_cast<std::int32_t>(ends_.size()); }
   std::int64_t last() const { return ends_.empty() ? 0 : ends_.back(); }
+  std::vector<SimTime> times() const;
 
   // REQUIRES: finished(), and `record` is that of the last step.
   Timeline timeline(const Layout& layout, const StepRecord& record) const;
 
  private:
   std::int32_t max_steps_;
+  std::int64_t tolerance_;
+  std::int64_t last_change_ = -1;
+  std::int32_t before_changes_ = 0;  // Steps that ended before the last change.
   std::vector<std::int64_t> ends_;
 };
 

@@ -3,6 +3,7 @@
 // engines run, so that they can only differ in how they share and advance, never in what they were given.
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,16 @@ struct JobClass {
       rendezvous;  // By instruction; −1 for compute. A host copy is a rendezvous of one.
 };
 
+// Something that is faster or slower from an instant on, until the next change of the same thing.
+struct Change {
+  enum class What : std::uint8_t { kCompute, kLink };  // Of Job::classes, of Job::link_capacity.
+  SimTime at;                                          // From the beginning of the first step.
+  What what = What::kCompute;
+  std::int32_t index = 0;
+  double factor = 1;  // Of the full speed or capacity, 0 … 1; 0: it stands still.
+  bool operator==(const Change&) const = default;
+};
+
 struct Job {
   const Program* program = nullptr;  // Outlives the job.
   std::vector<JobClass> classes;
@@ -61,12 +72,26 @@ struct Job {
   SimTime launch;  // Per instruction, on the host thread (or per node of a replayed graph).
   double compute_interference = 1.0;  // ≥ 1; see Profile.
   double transfer_interference = 1.0;
+  std::vector<Change> changes;  // By time.
+};
+
+// A part of one rank's machine that is slower for a while.
+struct Fault {
+  // kNic and kNvLink: all links of that kind that the rank's GPU uses, in both directions. Whoever else uses
+  // them is slowed too.
+  enum class What : std::uint8_t { kGpu, kNic, kNvLink };
+  RankId rank;
+  What what = What::kGpu;
+  double factor = 1;  // Of its full rate, 0 … 1.
+  SimTime from;
+  std::optional<SimTime> until;  // None: for good.
 };
 
 struct JobOptions {
   bool fold = true;
   // Ranks whose compute is slower than their kind's: (rank, factor > 1).
   std::vector<std::pair<RankId, double>> stragglers;
+  std::vector<Fault> faults = {};
 };
 
 // REQUIRES: verify(program) is empty. THROWS Error(kInfeasible) when the program needs more devices than the

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "simulator/cost.hpp"
 #include "simulator/fold.hpp"
 #include "simulator/job.hpp"
+#include "simulator/job_faults.hpp"
 #include "simulator/transfer.hpp"
 #include "topology/cluster.hpp"
 #include "topology/profile.hpp"
@@ -84,32 +86,56 @@ LabelledGraph join(const Program& program, const Places& places) {
   return LabelledGraph(first_link + static_cast<std::int32_t>(places.link_capacity.size()), edges);
 }
 
-// What tells vertices apart before looking at their neighbours: role and slowdown, recipe, capacity.
+// Per link of the places; empty where there are no faults.
+std::vector<folding::Course> courses_of_links(const Places& places, const folding::FaultPlan& faults) {
+  std::vector<folding::Course> courses;
+  if (!faults.links.empty()) courses.resize(places.link_capacity.size());
+  for (std::size_t n = 0; n < faults.links.size(); ++n)
+    if (places.narrowed[n] >= 0) courses[index(places.narrowed[n])] = faults.of_link[n];
+  return courses;
+}
+
+// What makes ranks and links different from others of their kind.
+struct Deviations {
+  std::vector<double> slowdown;               // By rank,
+  std::vector<folding::Course> rank_courses;  // by rank, or empty,
+  std::vector<folding::Course> link_courses;  // by link, or empty.
+};
+
+const folding::Course& course(const std::vector<folding::Course>& courses, std::size_t i) {
+  static const folding::Course kNone;
+  return courses.empty() ? kNone : courses[i];
+}
+
+// What tells vertices apart before looking at their neighbours: role and slowdown, recipe, capacity; faults.
 std::vector<std::int32_t> first_colours(const Program& program, const Places& places,
-                                        const std::vector<double>& slowdown) {
+                                        const Deviations& deviations) {
   std::vector<std::int32_t> colours;
-  std::map<std::pair<std::int32_t, double>, std::int32_t> ranks;
+  std::map<std::tuple<std::int32_t, double, folding::Course>, std::int32_t> ranks;
   for (std::size_t rank = 0; rank < program.role_of.size(); ++rank)
     colours.push_back(ranks
-                          .try_emplace({program.role_of[rank].value, slowdown[rank]},
+                          .try_emplace({program.role_of[rank].value, deviations.slowdown[rank],
+                                        course(deviations.rank_courses, rank)},
                                        static_cast<std::int32_t>(ranks.size()))
                           .first->second);
   const auto first_recipe = static_cast<std::int32_t>(ranks.size());
   for (const Place& place : places.places) colours.push_back(first_recipe + place.recipe);
   const std::int32_t first_capacity = first_recipe + static_cast<std::int32_t>(places.recipes.size());
-  std::map<std::int64_t, std::int32_t> capacities;
-  for (const std::int64_t capacity : places.link_capacity)
-    colours.push_back(
-        first_capacity +
-        capacities.try_emplace(capacity, static_cast<std::int32_t>(capacities.size())).first->second);
+  std::map<std::pair<std::int64_t, folding::Course>, std::int32_t> capacities;
+  for (std::size_t link = 0; link < places.link_capacity.size(); ++link)
+    colours.push_back(first_capacity +
+                      capacities
+                          .try_emplace({places.link_capacity[link], course(deviations.link_courses, link)},
+                                       static_cast<std::int32_t>(capacities.size()))
+                          .first->second);
   return colours;
 }
 
 Classes classify(const Program& program, const Places& places, const LabelledGraph& graph,
-                 const std::vector<double>& slowdown, bool fold) {
+                 const Deviations& deviations, bool fold) {
   std::vector<std::int32_t> colours;
   if (fold) {
-    colours = folding::refine(graph, first_colours(program, places, slowdown));
+    colours = folding::refine(graph, first_colours(program, places, deviations));
   } else {
     for (std::int32_t vertex = 0; vertex < graph.size(); ++vertex) colours.push_back(vertex);
   }
@@ -140,14 +166,15 @@ class Assembler {
         lists_(lists),
         classes_(classes) {}
 
-  Job assemble(const LabelledGraph& graph, const std::vector<double>& slowdown) {
+  Job assemble(const LabelledGraph& graph, const Deviations& deviations) {
     job_.program = &program_;
     job_.launch = from_seconds(program_.captured ? profile_.graph_node_s : profile_.launch_s);
     job_.compute_interference = profile_.compute_interference;
     job_.transfer_interference = profile_.transfer_interference;
-    add_classes(slowdown);
+    add_classes(deviations.slowdown);
     const std::vector<Range> links = add_links(graph);
     add_rendezvous(links);
+    add_changes(deviations);
     return std::move(job_);
   }
 
@@ -263,6 +290,23 @@ class Assembler {
     job_.rendezvous.push_back({transfer, {begin, static_cast<std::int32_t>(job_.participants.size())}});
   }
 
+  // Those of the first rank or link, which stands for its class.
+  void add_changes(const Deviations& deviations) {
+    const auto add = [&](const std::vector<folding::Course>& courses,
+                         const std::vector<std::int32_t>& classes, Change::What what) {
+      std::int32_t next = 0;
+      for (std::size_t i = 0; i < courses.size(); ++i) {
+        if (classes[i] != next) continue;
+        for (const folding::Phase& phase : courses[i])
+          job_.changes.push_back({phase.from, what, next, phase.factor});
+        ++next;
+      }
+    };
+    add(deviations.rank_courses, classes_.of_rank, Change::What::kCompute);
+    add(deviations.link_courses, classes_.of_link, Change::What::kLink);
+    std::ranges::stable_sort(job_.changes, {}, &Change::at);
+  }
+
   const Program& program_;
   const Cluster& cluster_;
   const Profile& profile_;
@@ -277,14 +321,19 @@ class Assembler {
 
 Job make_job(const Program& program, const Cluster& cluster, const Profile& profile,
              const JobOptions& options) {
-  const std::vector<double> slowdown = slowdowns(program, options);
+  Deviations deviations;
+  deviations.slowdown = slowdowns(program, options);
   check_devices(program, cluster);
-  const Router router(cluster);
+  const Router binding(cluster);
+  const folding::FaultPlan faults = folding::plan_faults(program, binding, options);
+  deviations.rank_courses = faults.of_rank;
+  const folding::LinkPaths router(binding, faults.links);
   folding::TrafficLists lists(program);
   const Places places = folding::find_places(program, router, profile, lists);
+  deviations.link_courses = courses_of_links(places, faults);
   const LabelledGraph graph = join(program, places);
-  const Classes classes = classify(program, places, graph, slowdown, options.fold);
-  return Assembler(program, cluster, profile, places, lists, classes).assemble(graph, slowdown);
+  const Classes classes = classify(program, places, graph, deviations, options.fold);
+  return Assembler(program, cluster, profile, places, lists, classes).assemble(graph, deviations);
 }
 
 }  // namespace orrery

@@ -62,14 +62,25 @@ void MaxMin::set_cap(std::int32_t id, Rate cap) {
   pending_.push_back(id);
 }
 
+void MaxMin::set_capacity(std::int32_t id, Rate capacity) {
+  assert(capacity >= 0);
+  const bool was_tight = link(id).tight();
+  link(id).capacity = capacity;
+  seed_if(was_tight, id);
+}
+
 void MaxMin::change_demand(std::int32_t id, Wide difference) {
   Link& changed = link(id);
   const bool was_tight = changed.tight();
   changed.demand += difference;
-  if ((was_tight || changed.tight()) && !changed.seeded) {
-    changed.seeded = true;
-    seeds_.push_back(id);
-  }
+  seed_if(was_tight, id);
+}
+
+void MaxMin::seed_if(bool was_tight, std::int32_t id) {
+  Link& changed = link(id);
+  if ((!was_tight && !changed.tight()) || changed.seeded) return;
+  changed.seeded = true;
+  seeds_.push_back(id);
 }
 
 std::span<const std::int32_t> MaxMin::solve() {

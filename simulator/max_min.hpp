@@ -38,6 +38,7 @@ class MaxMin {
   void add(std::int32_t flow, std::span<const LinkUse> uses, Rate cap);
   void remove(std::int32_t flow);
   void set_cap(std::int32_t flow, Rate cap);
+  void set_capacity(std::int32_t link, Rate capacity);
 
   // The flows whose rates changed, in no order that matters. Valid until the next call.
   std::span<const std::int32_t> solve();
@@ -87,6 +88,7 @@ class MaxMin {
   Link& link(std::int32_t id) { return links_[static_cast<std::size_t>(id)]; }
 
   void change_demand(std::int32_t id, Wide difference);
+  void seed_if(bool was_tight, std::int32_t id);
   void start_region();
   void visit_link(std::int32_t id);
   void visit_flow(std::int32_t id);

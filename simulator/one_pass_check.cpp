@@ -168,7 +168,7 @@ std::optional<Timeline> run_one_pass(const Layout& layout, const EngineOptions& 
     return end;
   };
 
-  StepEnds ends(options.max_steps);
+  StepEnds ends(layout.job, options);
   while (!ends.finished()) {
     ends.add(run_step());
     // Most jobs that contend do so in every step.
@@ -184,6 +184,7 @@ std::optional<Timeline> run_one_pass(const Layout& layout, const EngineOptions& 
     if (!check.holds(records, ends.last())) return std::nullopt;
   }
   counters.one_pass = true;
+  counters.step_ends = ends.times();
   return ends.timeline(layout, *records[last]);
 }
 

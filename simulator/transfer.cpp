@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-#include "simulator/cost.hpp"
+#include "simulator/collective_cost.hpp"
 #include "simulator/transfer_links.hpp"
 
 namespace orrery::folding {
@@ -14,8 +14,13 @@ namespace {
 
 class Finder {
  public:
-  Finder(const Program& program, const Router& router, const Profile& profile, TrafficLists& lists)
-      : program_(program), router_(router), profile_(profile), lists_(lists), counter_(router) {}
+  Finder(const Program& program, const LinkPaths& router, const Profile& profile, TrafficLists& lists)
+      : program_(program),
+        router_(router),
+        profile_(profile),
+        lists_(lists),
+        counter_(router),
+        machine_(collective_machine(router.cluster().node)) {}
 
   Places find() {
     for (std::size_t a = 0; a < program_.axes.size(); ++a) {
@@ -28,6 +33,8 @@ class Finder {
       }
     }
     add_copies();
+    for (const NarrowedLink& narrowed : router_.narrowed())
+      found_.narrowed.push_back(counter_.number(narrowed.link));
     found_.link_capacity = std::move(counter_.capacity());
     drop_links_that_never_fill();
     return std::move(found_);
@@ -52,8 +59,8 @@ class Finder {
     const Layout layout = lay_out(std::move(devices), router_.cluster().node.gpus);
     const bool ring = kind == &RoleTraffic::rings;
     (ring ? add_ring : add_all_to_all)(layout, router_, counter_);
-    const GroupShape shape =
-        ring ? layout.shape() : GroupShape{layout.shape().ranks, layout.shape().nodes, 1};
+    GroupShape shape = layout.shape(router_.cluster().node);
+    if (!ring) shape.channels = 1;
     add_place(members_begin,
               [&](std::int64_t rate_cap) { return collective_recipe(first, shape, rate_cap); });
   }
@@ -116,11 +123,11 @@ class Finder {
   // ---- Recipes.
 
   std::int32_t collective_recipe(ListId list, const GroupShape& shape, std::int64_t rate_cap) {
-    const auto key = std::tuple(list, shape.ranks, shape.nodes, shape.channels, rate_cap);
+    const auto key = std::tuple(list, shape, rate_cap);
     const auto [at, fresh] = collective_recipes_.try_emplace(key, -1);
     if (fresh) {
       std::map<std::pair<CollectiveKind, std::int64_t>, TransferNeeds> known;
-      at->second = intern(list, rate_cap, [&](const Work& work) {
+      at->second = intern(list, [&](const Work& work) {
         const auto& collective = std::get<Collective>(work);
         const auto [cost, first] = known.try_emplace({collective.kind, collective.bytes});
         if (first) cost->second = collective_needs(collective, shape, rate_cap);
@@ -132,21 +139,23 @@ class Finder {
 
   TransferNeeds collective_needs(const Collective& collective, const GroupShape& shape,
                                  std::int64_t rate_cap) const {
-    const TransferCost cost =
-        collective_cost(collective.kind, collective.bytes, shape, static_cast<double>(rate_cap), profile_);
+    const TransferCost cost = collective_cost(collective.kind, collective.bytes, shape, machine_,
+                                              static_cast<double>(rate_cap), profile_);
     std::int64_t bytes = cost.bytes;
     if (collective.kind == CollectiveKind::kAllToAll && shape.ranks > 1) {
       const std::int64_t peers = shape.ranks - 1;  // Links count messages: see add_all_to_all.
       bytes = (bytes + peers - 1) / peers;
     }
-    return {from_seconds(cost.latency_s), bytes, bytes == 0 ? 0 : rate_cap};
+    const std::int64_t rate =
+        std::clamp(std::llround(cost.bytes_per_s), 1LL, std::max(1LL, static_cast<long long>(rate_cap)));
+    return {from_seconds(cost.latency_s), bytes, bytes == 0 ? 0 : rate};
   }
 
   std::int32_t message_recipe(ListId list, double latency_s, std::int64_t rate_cap) {
     const SimTime latency = from_seconds(latency_s);
     const auto [at, fresh] = message_recipes_.try_emplace({list, latency, rate_cap}, -1);
     if (fresh) {
-      at->second = intern(list, rate_cap, [&](const Work& work) {
+      at->second = intern(list, [&](const Work& work) {
         const auto* copy = std::get_if<Copy>(&work);
         const std::int64_t bytes = copy != nullptr ? copy->bytes : std::get<Send>(work).bytes;
         return TransferNeeds{latency, bytes, bytes == 0 ? 0 : rate_cap};
@@ -156,15 +165,15 @@ class Finder {
   }
 
   template <class NeedsOf>
-  std::int32_t intern(ListId list, std::int64_t rate_cap, NeedsOf&& needs_of) {
+  std::int32_t intern(ListId list, NeedsOf&& needs_of) {
     Recipe recipe;
-    recipe.rate_cap = rate_cap;
     std::map<TransferNeeds, std::int32_t> numbers;
     for (std::size_t k = 0; k < lists_.instructions(list).size(); ++k) {
       const TransferNeeds needs = needs_of(lists_.work(list, k));
       const auto [number, fresh] =
           numbers.try_emplace(needs, static_cast<std::int32_t>(recipe.transfers.size()));
       if (fresh) recipe.transfers.push_back(needs);
+      recipe.rate_cap = std::max(recipe.rate_cap, needs.rate_cap);
       recipe.order.push_back(number->second);
     }
     const auto [at, fresh] = recipes_.try_emplace(recipe, static_cast<std::int32_t>(found_.recipes.size()));
@@ -190,12 +199,16 @@ class Finder {
     }
     std::vector<std::int32_t> number(demand.size(), -1);
     std::vector<std::int64_t> kept;
+    for (const std::int32_t link : found_.narrowed)
+      if (link >= 0) demand[static_cast<std::size_t>(link)] = std::numeric_limits<double>::infinity();
     for (std::size_t link = 0; link < demand.size(); ++link) {
       if (demand[link] <= static_cast<double>(found_.link_capacity[link])) continue;
       number[link] = static_cast<std::int32_t>(kept.size());
       kept.push_back(found_.link_capacity[link]);
     }
     found_.link_capacity = std::move(kept);
+    for (std::int32_t& link : found_.narrowed)
+      if (link >= 0) link = number[static_cast<std::size_t>(link)];
     renumber_links(number);
   }
 
@@ -214,20 +227,20 @@ class Finder {
   }
 
   const Program& program_;
-  const Router& router_;
+  const LinkPaths& router_;
   const Profile& profile_;
   TrafficLists& lists_;
   LinkCounter counter_;
+  CollectiveMachine machine_;
   Places found_;
-  std::map<std::tuple<ListId, std::int32_t, std::int32_t, std::int32_t, std::int64_t>, std::int32_t>
-      collective_recipes_;
+  std::map<std::tuple<ListId, GroupShape, std::int64_t>, std::int32_t> collective_recipes_;
   std::map<std::tuple<ListId, SimTime, std::int64_t>, std::int32_t> message_recipes_;
   std::map<Recipe, std::int32_t> recipes_;  // By content.
 };
 
 }  // namespace
 
-Places find_places(const Program& program, const Router& router, const Profile& profile,
+Places find_places(const Program& program, const LinkPaths& router, const Profile& profile,
                    TrafficLists& lists) {
   return Finder(program, router, profile, lists).find();
 }

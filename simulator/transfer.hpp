@@ -7,6 +7,7 @@
 
 #include "base/ids.hpp"
 #include "simulator/job.hpp"
+#include "simulator/link_paths.hpp"
 #include "simulator/transfer_lists.hpp"
 #include "topology/cluster.hpp"
 #include "topology/profile.hpp"
@@ -24,7 +25,7 @@ struct TransferNeeds {
 struct Recipe {
   std::vector<TransferNeeds> transfers;  // Distinct ones.
   std::vector<std::int32_t> order;       // The k-th meeting is transfers[order[k]].
-  std::int64_t rate_cap = 0;             // Of all of them.
+  std::int64_t rate_cap = 0;             // The highest of them.
   auto operator<=>(const Recipe&) const = default;
 };
 
@@ -45,14 +46,15 @@ struct Places {
   std::vector<LinkUse> links;
   std::vector<Recipe> recipes;
   std::vector<std::int64_t> link_capacity;
+  std::vector<std::int32_t> narrowed;  // By LinkPaths::narrowed(): its number here; −1: nobody uses it.
 };
 
-// Only links that could ever be full are listed.
+// Only links that could ever be full are listed, and those that faults make narrower.
 //
 // A ring inside a node crosses each neighbour's path once. Over several nodes, with at least k members on
 // each, k channels run side by side, each with 1/k of the bytes over its own NIC (NCCL's rings); a link
 // between neighbours of one node then carries k − 1 of the channels: all but the one that leaves there.
 // An all-to-all is counted in messages between two members, so a GPU's own link carries n − 1 of them.
-Places find_places(const Program& program, const Router& router, const Profile& profile, TrafficLists& lists);
+Places find_places(const Program& program, const LinkPaths& router, const Profile& profile, TrafficLists& lists);
 
 }  // namespace orrery::folding

@@ -8,7 +8,7 @@
 
 namespace orrery::folding {
 
-LinkCounter::LinkCounter(const Router& router)
+LinkCounter::LinkCounter(const LinkPaths& router)
     : number_of_(static_cast<std::size_t>(router.link_count()), -1) {}
 
 void LinkCounter::add(std::span<const PathLink> path, std::int32_t count) {
@@ -59,7 +59,17 @@ Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node) {
   return group;
 }
 
-void add_ring(const Layout& group, const Router& router, LinkCounter& counter) {
+GroupShape Layout::shape(const NodeType& node) const {
+  GroupShape shape{static_cast<std::int32_t>(devices.size()), static_cast<std::int32_t>(nodes.size()),
+                   channels};
+  std::vector<std::int32_t> gpus;  // The first node speaks for all.
+  for (std::int32_t i = nodes.front().begin; i < nodes.front().end; ++i)
+    gpus.push_back(devices[static_cast<std::size_t>(i)] % node.gpus);
+  shape.nvlink_bytes_per_s = nvlink_rate(node, gpus);
+  return shape;
+}
+
+void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
   std::vector<PathLink> path;
   const auto device = [&](std::int32_t i) { return group.devices[static_cast<std::size_t>(i)]; };
   const auto add = [&](std::int32_t from, std::int32_t to, std::int32_t count) {
@@ -88,7 +98,7 @@ namespace {
 
 // Messages that change leaf switches: from a member to every member that is neither on its node nor under its
 // leaf switch. As many come down as go up.
-void add_trunks(const Layout& group, const Router& router, LinkCounter& counter) {
+void add_trunks(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
   const auto size = static_cast<std::int32_t>(group.devices.size());
   std::map<std::int32_t, std::int32_t> under;  // Members by leaf switch.
   for (const std::int32_t device : group.devices) ++under[router.leaf(device)];
@@ -111,7 +121,7 @@ void add_trunks(const Layout& group, const Router& router, LinkCounter& counter)
 
 }  // namespace
 
-void add_all_to_all(const Layout& group, const Router& router, LinkCounter& counter) {
+void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
   const auto size = static_cast<std::int32_t>(group.devices.size());
   std::vector<PathLink> path;
   for (const Range node : group.nodes) {

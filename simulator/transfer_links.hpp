@@ -5,8 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "simulator/cost.hpp"
+#include "simulator/collective_cost.hpp"
 #include "simulator/job.hpp"
+#include "simulator/link_paths.hpp"
 #include "topology/cluster.hpp"
 
 namespace orrery::folding {
@@ -14,13 +15,15 @@ namespace orrery::folding {
 // Numbers links densely in the order of their first use, and adds up the uses of one transfer.
 class LinkCounter {
  public:
-  explicit LinkCounter(const Router& router);
+  explicit LinkCounter(const LinkPaths& router);
 
   void add(std::span<const PathLink> path, std::int32_t count);
   // The uses since the last call, each link once, appended to `uses`. Returns the rate at which the first of
   // them is full; 0 when there are none.
   std::int64_t take(std::vector<LinkUse>& uses);
 
+  // −1: no transfer used it.
+  std::int32_t number(LinkInstance link) const { return number_of_[static_cast<std::size_t>(link)]; }
   std::vector<std::int64_t>& capacity() { return capacity_; }
 
  private:
@@ -36,13 +39,11 @@ struct Layout {
   std::vector<Range> nodes;  // Into devices.
   std::int32_t channels = 1;
 
-  GroupShape shape() const {
-    return {static_cast<std::int32_t>(devices.size()), static_cast<std::int32_t>(nodes.size()), channels};
-  }
+  GroupShape shape(const NodeType& node) const;
 };
 Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node);
 
-void add_ring(const Layout& group, const Router& router, LinkCounter& counter);
-void add_all_to_all(const Layout& group, const Router& router, LinkCounter& counter);
+void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter);
+void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& counter);
 
 }  // namespace orrery::folding

@@ -15,9 +15,17 @@
 
 namespace orrery {
 
+// Generations whose kernels behave alike.
+enum class Architecture : std::uint8_t { kUnknown, kVolta, kAmpere, kAda, kHopper, kBlackwell, kCdna3 };
+std::string_view to_string(Architecture architecture);  // "Hopper"
+
 // One kind of GPU. Rates are dense peaks of the datasheet, not what programs reach.
 struct GpuType {
-  std::string name;                                    // "H100-SXM5-80GB"
+  std::string name;  // "H100-SXM5-80GB"
+  Architecture architecture = Architecture::kUnknown;
+  std::int32_t sms = 0;          // Streaming multiprocessors (compute units); 0: not known.
+  double clock_hz = 0;           // At which the peaks count; 0: not known.
+  std::int64_t cache_bytes = 0;  // Last level that all of them share; 0: not known.
   std::array<double, kDTypeCount> peak_flops_per_s{};  // By DType; 0: not supported.
   std::int64_t memory_bytes = 0;                       // Usable by programs.
   double memory_bytes_per_s = 0;
@@ -148,6 +156,14 @@ std::vector<std::string> catalogue_names();  // Of nodes, e.g. "dgx-h100".
 std::optional<NodeType> catalogue_node(std::string_view name);
 std::vector<std::string> gpu_names();  // Of GPUs, e.g. "h100-sxm".
 std::optional<GpuType> catalogue_gpu(std::string_view name);
+
+// What a cloud asks for one GPU for an hour, on demand, of the nodes that are a cloud's.
+struct CataloguePrice {
+  double usd_per_gpu_hour = 0;
+  std::string date;  // "2025-06": when it was listed.
+  std::string source;
+};
+std::optional<CataloguePrice> catalogue_price(std::string_view node);
 
 // A node of `gpus` GPUs behind one NVSwitch (nvlink_bytes_per_s > 0) or only PCIe, with NICs under the PCIe
 // switches: what inline cluster descriptions expand to.

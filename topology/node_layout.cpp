@@ -64,8 +64,9 @@ NodeType build_node(const NodeLayout& layout, const GpuType& gpu) {
   builder.hang(gpus, layout.gpus, switches, layout.pcie_switches, layout.pcie_bytes_per_s);
   builder.hang(nics, layout.nics, switches, layout.pcie_switches, layout.pcie_bytes_per_s);
   builder.hang(switches, layout.pcie_switches, cpus, layout.cpus, layout.pcie_bytes_per_s);
+  const std::int32_t board = layout.cpus_per_board > 0 ? layout.cpus_per_board : layout.cpus;
   for (std::int32_t a = 0; a < layout.cpus; ++a)
-    for (std::int32_t b = a + 1; b < layout.cpus; ++b)
+    for (std::int32_t b = a + 1; b < layout.cpus && b / board == a / board; ++b)
       builder.link(cpus + a, cpus + b, LinkKind::kCpuInterconnect, layout.cpu_interconnect_bytes_per_s,
                    kCpuInterconnectLatency);
   return std::move(builder.node);

@@ -20,6 +20,7 @@ struct NodeLayout {
   double cpu_interconnect_bytes_per_s = 0;
   double nic_bytes_per_s = 0;
   std::string source;
+  std::int32_t cpus_per_board = 0;  // CPUs that are joined to each other, in index order; 0: all of them.
 };
 
 NodeType build_node(const NodeLayout& layout, const GpuType& gpu);

@@ -3,33 +3,19 @@
 #include <fmt/format.h>
 
 #include "topology/cluster.hpp"
+#include "topology/kernel_costs.hpp"
 
 namespace orrery {
 namespace {
 
 // Measured on two H200 (driver 580.159.04, CUDA 13.0, NCCL 2.28.3) by tools/gpu-check; the whole answer is
-// docs/results/cuda-probe-h200x2.json. Peaks of the datasheet: 989.4 TFLOP/s in bf16, 4.8 TB/s.
-constexpr double kPeak = 989.4e12;
-// Sustained (after 1.5 s of back-to-back launches) bf16 GEMMs, TFLOP/s: 16384×6144×2048 675, 16384×11008×2048
-// 666, 16384×2048×5504 631, 8192×28672×4096 671. The median of four is the mean of the middle two.
-constexpr double kMatmulEfficiency = (666.4e12 + 671.2e12) / 2 / kPeak;
-// cuDNN 9.19 attention on one H200, causal, 2 sequences, 32 query and 8 key heads, 4096 tokens, head
-// dimension 128; timed apart from the probe, which has no attention.
-constexpr double kAttentionEfficiency = 585e12 / kPeak;
-constexpr double kAttentionBackwardEfficiency = 468e12 / kPeak;
-// Device-to-device copy of 2 GiB, read + written.
-constexpr double kMemoryEfficiency = 4.25 / 4.8;
+// docs/results/cuda-probe-h200x2.json. The kernel figures are in kernel_costs.cpp.
 constexpr double kLaunch = 4.03e-6;
-// An empty kernel as one of 1,000 nodes of a replayed graph takes this in all, so no kernel is shorter and no
-// node is cheaper than that.
+// An empty kernel as one of 1,000 nodes of a replayed graph takes this in all.
 constexpr double kGraphNode = 0.678e-6;
-// Hardware latency per step of NCCL's tuning model (2.30, LL): 0.6 us over NVLink; 5 us over the network
-// (tree, which wins where latency counts).
-constexpr double kStepLatency = 0.6e-6;
-constexpr double kNetworkStepLatency = 5e-6;
-// All-reduces of 4 to 256 KiB between two GPUs took 9.0 to 12.0 us one after another on a stream,
-// median 10.1: that, less two steps.
-constexpr double kCollectiveBase = 10.1e-6 - 2 * kStepLatency;
+// Sends of 4 to 256 KiB between two GPUs took 8.7 to 10.2 us one after another on a stream, median 9.6: that,
+// less the 0.6 us of the way.
+constexpr double kCollectiveBase = 9.6e-6 - 0.6e-6;
 // GEMMs beside a back-to-back all-reduce ran 1.06–1.23 times longer, the all-reduce 1.3–1.9 times: middles.
 constexpr double kComputeInterference = (1.06 + 1.23) / 2;
 constexpr double kTransferInterference = (1.3 + 1.9) / 2;
@@ -42,34 +28,30 @@ Profile default_profile(const GpuType& gpu) {
       measured ? "measured on H200" : fmt::format("borrowed from H200: {} is not measured", gpu.name);
   Profile profile;
   profile.name = measured ? "H200, measured" : gpu.name + ", borrowed from H200";
-  profile.matmul_efficiency = kMatmulEfficiency;
-  profile.attention_efficiency = kAttentionEfficiency;
-  profile.attention_backward_efficiency = kAttentionBackwardEfficiency;
-  profile.memory_efficiency = kMemoryEfficiency;
+  set_kernel_costs(gpu, profile);
   profile.launch_s = kLaunch;
   profile.graph_node_s = kGraphNode;
-  profile.kernel_floor_s = kGraphNode;
-  profile.step_latency_s = kStepLatency;
-  profile.network_step_latency_s = kNetworkStepLatency;
+  profile.collectives = default_collectives();
   profile.collective_base_s = kCollectiveBase;
 
   const auto note = [&](const char* figure, double value, const char* unit, const std::string& from) {
     profile.provenance.push_back(fmt::format("{} {:.3g}{}: {}", figure, value, unit, from));
   };
-  note("matmul_efficiency", profile.matmul_efficiency, "",
-       origin + ", median of four sustained bf16 shapes, 669 of 989 TFLOP/s");
-  note("attention_efficiency", profile.attention_efficiency, "", origin + ", cuDNN, 585 of 989 TFLOP/s");
-  note("attention_backward_efficiency", profile.attention_backward_efficiency, "",
-       origin + ", cuDNN, 468 of 989 TFLOP/s");
-  note("memory_efficiency", profile.memory_efficiency, "", origin + ", device copy, 4.25 of 4.8 TB/s");
+  const std::string fit = origin + ", fitted to docs/results/kernels-h200.csv";
+  note("matmul_efficiency", profile.matmul_efficiency, " of peak at full clocks", fit);
+  note("sustained_slowdown", profile.sustained_slowdown, "", fit);
+  note("attention_efficiency", profile.attention_efficiency, " of peak, products only", fit);
+  note("attention_backward_efficiency", profile.attention_backward_efficiency, " of peak, products only",
+       fit);
+  note("memory_efficiency", profile.memory_efficiency, " of the datasheet's bandwidth", fit);
   note("launch", profile.launch_s * 1e6, " us", origin);
   note("graph_node", profile.graph_node_s * 1e6, " us", origin);
-  note("kernel_floor", profile.kernel_floor_s * 1e6, " us", origin + ", an empty kernel of a replayed graph");
-  note("step_latency", profile.step_latency_s * 1e6, " us", "NCCL tuning model, NVLink");
-  note("network_step_latency", profile.network_step_latency_s * 1e6, " us",
-       "NCCL tuning model, network tree");
-  note("collective_base", profile.collective_base_s * 1e6, " us",
-       origin + ", small all-reduce of two GPUs less its launch and steps");
+  note("kernel_floor", profile.kernel_floor_s * 1e6, " us", fit + ", a copy of few bytes");
+  note("collective_base", profile.collective_base_s * 1e6, " us", origin + ", small message less its way");
+  note("collective_call", profile.collectives.call_s * 1e6, " us",
+       origin + ", small collectives of two GPUs less NCCL's own latency");
+  note("collective_ramp", profile.collectives.ramp, " per halving below 1 GiB",
+       origin + ", collectives of two GPUs against NCCL's tuning model");
   if (measured) {
     profile.compute_interference = kComputeInterference;
     profile.transfer_interference = kTransferInterference;

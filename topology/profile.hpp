@@ -2,23 +2,92 @@
 // Measured costs of one kind of machine, as data. Where nobody has measured, a Profile borrows the
 // efficiency of the nearest relative and says so in `provenance`.
 
+#include <array>
 #include <string>
 #include <vector>
+
+#include "base/dtype.hpp"
 
 namespace orrery {
 
 struct GpuType;
 
+// How matmuls fall short of their fraction of peak; simulator/kernel_model.hpp has the formulas.
+struct MatmulCosts {
+  std::array<double, kDTypeCount> type_efficiency{1, 1, 1, 1, 1, 1, 1, 1};  // Times matmul_efficiency.
+  double tile_start_s = 0;  // Filling and draining a tile's pipeline.
+  double quantisation = 0;  // How much of a last wave's idle SMs is lost: 0 nothing, 1 all.
+  double split_s = 0;       // Fixed cost of adding up the parts of a product split along k.
+  double cache_reuse = 1;   // SMs that share what one of them loads from the cache.
+  // Times longer where rows start at multiples of 4 or 8 and of 2 bytes instead of 16.
+  double misaligned_4 = 1, misaligned_2 = 1;
+};
+
+// One implementation's fused attention, in one direction.
+struct AttentionCosts {
+  double exponential_share = 0;  // Time of a score's exponential over that of its products at head dim 128.
+  double tile_start_s = 0;
+  double quantisation = 0;
+  double passes = 0;  // Over queries' bytes, before and after: sums of rows, gradients gathered in fp32.
+};
+
+struct MemoryCosts {
+  double cache_bytes_per_clock = 0;  // Per SM, for what the cache holds; 0: as memory.
+  // Norms and softmaxes: over plain streams' efficiency; and per element of a row, which one block walks.
+  double row_efficiency = 1;
+  double row_element_s = 0;
+};
+
+// Standard deviations of ln(measured / predicted). Those of a family move together: all kernels of it are
+// faster or slower than believed. Those of an entry are its own.
+struct CostError {
+  double family_sigma = 0;
+  double entry_sigma = 0;
+};
+
+struct KernelErrors {
+  CostError matmul, attention, attention_backward, memory;
+  CostError rows;           // Norms and softmaxes as kernels of their own.
+  double launch_sigma = 0;  // Of one launch to the next of the same kernel.
+};
+
+// How collectives fall short of NCCL's own tuning model; simulator/collective_cost.hpp has the formulas.
+struct CollectiveCosts {
+  bool nccl = false;  // Priced as NCCL prices them; otherwise an ideal ring or tree.
+  bool nvls = true;   // NVLS is used where the hardware has it (NCCL_NVLS_ENABLE).
+  double call_s = 0;  // Per call, beside the latency of the algorithm.
+  // Payloads below `full_bytes` take longer by this part per halving, up to `ramp_halvings` of them.
+  double ramp = 0;
+  double full_bytes = 1;
+  double ramp_halvings = 0;
+  // What the first and the last step of a ring cost beside moving a chunk, in steps.
+  double all_reduce_ends = 0, gather_ends = 0, scatter_ends = 0;
+  double all_to_all_slowdown = 1;
+  // Of the fixed part of a call's time and of the part that grows with its bytes.
+  CostError node_latency, node_bandwidth, network_latency, network_bandwidth;
+};
+CollectiveCosts default_collectives();
+
 // The defaults are an ideal machine, on which nothing costs more than the datasheet says.
 struct Profile {
   std::string name = "ideal";
 
-  // Fractions of the datasheet peak that sustained work reaches (burst clocks are faster: a twin fitted to
-  // bursts is 10–20 % too fast).
+  // Fractions of the datasheet peak that the best kernels reach in their inner loop, at full clocks.
   double matmul_efficiency = 1.0;
   double attention_efficiency = 1.0;
   double attention_backward_efficiency = 1.0;
   double memory_efficiency = 1.0;
+
+  // What those fractions leave out, and how much longer dense work takes once the GPU has slowed its clocks
+  // to its power limit; half of that is reached after `throttle_s` of such work.
+  MatmulCosts matmul;
+  AttentionCosts attention, attention_backward;
+  MemoryCosts memory;
+  double sustained_slowdown = 1.0;
+  double throttle_s = 0;
+  // What a benchmark that times single launches sees beside the kernel; no part of a training step.
+  double single_launch_s = 0;
+  KernelErrors errors;
 
   // Host time per plain launch; device time per node of a replayed graph.
   double launch_s = 0;
@@ -31,8 +100,10 @@ struct Profile {
   double compute_interference = 1.0;
   double transfer_interference = 1.0;
 
-  // Collectives: latency per step of the algorithm inside a node and between nodes, and the fixed cost of a
-  // call.
+  // Transfers between GPUs. On top of what the model of `collectives` says: latency per step of an algorithm
+  // inside a node and between nodes. Fixed cost of a call that NCCL has no price for (messages, all-to-alls)
+  // and of any call on an ideal machine.
+  CollectiveCosts collectives;
   double step_latency_s = 0;
   double network_step_latency_s = 0;
   double collective_base_s = 0;

@@ -23,8 +23,8 @@ std::set<std::string> options_of(const std::string& help) {
   return options;
 }
 
-const std::vector<std::string> kCommands = {"simulate", "scenario check", "scenario show", "model",
-                                            "catalogue"};
+const std::vector<std::string> kCommands = {"simulate", "scenario check", "scenario show",
+                                            "model",    "catalogue",      "validate"};
 
 }  // namespace
 

@@ -29,6 +29,7 @@ std::string prediction(const fs::path& file, int threads) {
   JobOptions options;
   options.fold = scenario.fold;
   options.stragglers = scenario.stragglers;
+  options.faults = scenario.faults;
   const Timeline timeline = simulate(program, scenario.cluster, scenario.profile, options);
   std::int64_t peak = 0;
   for (const Role& role : program.roles) peak = std::max(peak, peak_memory(role).bytes);

@@ -6,17 +6,18 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate scenario model catalogue --help --help-all --version"
+    words="simulate scenario model catalogue validate --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $before == --engine ]]; then
-    words="fast"
+    words="fast simgrid both"
   elif [[ $before == --set ]]; then
     words="sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="
     compopt -o nospace 2>/dev/null
   elif [[ $word == -* ]]; then
     case "$command $action" in
-      simulate*) words="--json --trace --program --set --engine --threads --no-fold --allow-oom --verbose --help" ;;
+      simulate*) words="--json --trace --program --set --engine --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
+      validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "scenario show") words="--set --help" ;;
       *) words="--help" ;;
     esac

@@ -26,6 +26,7 @@ _orrery() {
     'scenario:check scenario files, or show what they come to'
     'model:show what a Hugging Face config.json describes'
     'catalogue:list the nodes and GPUs that scenario files can name'
+    'validate:hold predictions against a table of measurements'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -36,12 +37,18 @@ _orrery() {
         simulate)
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
             '--trace[write a trace for ui.perfetto.dev]:file:_files' '--program[write the Program as text]:file:_files' \
-            "$_orrery_set" '--engine[simulation engine]:engine:(fast)' '--threads[threads to lower with]:number' \
+            "$_orrery_set" '--engine[simulation engine]:engine:(fast simgrid both)' '--threads[threads to lower with]:number' \
             '--no-fold[simulate every rank]' '--allow-oom[only warn when memory is short]' \
+            '--no-interval[leave out how far the step time may be off]' \
             '--verbose[say what was assumed and done]' '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         scenario) _orrery_scenario ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
         catalogue) _arguments '--help[print help]' ;;
+        validate)
+          _arguments '--help[print help]' '--json[write groups, refusals and rows as JSON]:file:_files' \
+            '--markdown[write the tables as Markdown]:file:_files' '--rows[list every predicted row]' \
+            '--threshold[end with 6 above this median error]:fraction' '--threads[rows predicted at a time]:number' \
+            '1:table:_files -g "*.csv"' ;;
       esac ;;
   esac
 }

@@ -1,0 +1,155 @@
+#include "simulator/collective_cost.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
+
+namespace orrery {
+namespace {
+
+int ceil_log2(std::int32_t n) { return n <= 1 ? 0 : std::bit_width(static_cast<std::uint32_t>(n - 1)); }
+
+struct Steps {
+  int inside = 0, between = 0;
+
+  int all() const { return inside + between; }
+  double seconds(const Profile& profile) const {
+    return inside * profile.step_latency_s + between * profile.network_step_latency_s;
+  }
+};
+
+Steps ring_steps(CollectiveKind kind, const GroupShape& shape) {
+  const int times = kind == CollectiveKind::kAllReduce ? 2 : 1;
+  return {times * (shape.ranks - shape.nodes), times * (shape.nodes - 1)};
+}
+
+Steps tree_steps(const GroupShape& shape) {
+  const int between = ceil_log2(shape.nodes);
+  return {2 * (ceil_log2(shape.ranks) - between), 2 * between};
+}
+
+// Of the payload, through each link of a ring over all channels.
+double ring_share(CollectiveKind kind, double n) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce: return 2 * (n - 1) / n;
+    case CollectiveKind::kBroadcast: return 1;
+    default: return (n - 1) / n;
+  }
+}
+
+TransferCost ideal_cost(CollectiveKind kind, double payload, const GroupShape& shape, double rate,
+                        const Profile& profile) {
+  const auto cost = [&](const Steps& steps, double share) {
+    return TransferCost{profile.collective_base_s + steps.seconds(profile),
+                        std::llround(std::ceil(share * payload / shape.channels)), rate};
+  };
+  const TransferCost ring = cost(ring_steps(kind, shape), ring_share(kind, shape.ranks));
+  if (kind != CollectiveKind::kAllReduce) return ring;
+  const TransferCost tree = cost(tree_steps(shape), 2);
+  return tree.seconds() < ring.seconds() ? tree : ring;
+}
+
+double ramp(double payload, const CollectiveCosts& costs) {
+  const double halvings = std::log2(costs.full_bytes / std::max(payload, 1.0));
+  return 1 + costs.ramp * std::clamp(halvings, 0.0, costs.ramp_halvings);
+}
+
+TransferCost all_to_all_cost(double payload, const GroupShape& shape, double rate, const Profile& profile) {
+  // NCCL runs the messages of up to eight peers at a time. Hardware latencies of its Simple protocol.
+  constexpr double kNvLink = 3.4e-6, kPcie = 5.7e-6, kNetwork = 14e-6;
+  const int batches = (shape.ranks - 1 + 7) / 8;
+  const double hop = shape.nvlink_bytes_per_s > 0 ? kNvLink : kPcie;
+  TransferCost cost;
+  cost.latency_s = profile.collective_base_s + (batches - 1) * hop + (shape.nodes > 1 ? kNetwork : 0) +
+                   ring_steps(CollectiveKind::kAllToAll, shape).seconds(profile);
+  cost.bytes = std::llround(std::ceil(ring_share(CollectiveKind::kAllToAll, shape.ranks) * payload));
+  cost.bytes_per_s = rate / (profile.collectives.all_to_all_slowdown * ramp(payload, profile.collectives));
+  return cost;
+}
+
+nccl::Communicator communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
+                                const Profile& profile) {
+  nccl::GroupLinks links;
+  links.ranks = shape.ranks;
+  links.nodes = shape.nodes;
+  links.generation = machine.generation;
+  links.nvlink = shape.nvlink_bytes_per_s > 0;
+  links.multicast = machine.nvswitch && links.nvlink && profile.collectives.nvls;
+  links.node_gb_per_s = (links.nvlink ? shape.nvlink_bytes_per_s : rate) / 1e9;
+  links.nics = std::min(shape.channels, machine.nics);
+  links.nic_gb_per_s = machine.nic_bytes_per_s / 1e9;
+  return nccl::find_channels(links);
+}
+
+// Of the payload, what an algorithm sends through a GPU's link inside a node, or through all NICs of a node
+// together in one direction.
+double link_share(CollectiveKind kind, nccl::Algorithm algorithm, const GroupShape& shape) {
+  switch (algorithm) {
+    case nccl::Algorithm::kRing: return ring_share(kind, shape.ranks);
+    // Up once and down once, in both directions of a link; between more than two nodes an inner node of one
+    // tree, a leaf of the other, sends up and down to two: (3 + 1) / 2.
+    case nccl::Algorithm::kTree:
+    case nccl::Algorithm::kNvlsTree: return shape.nodes > 2 ? 2 : 1;
+    // To the switch; an all-reduce also multicasts the part that it reduced.
+    case nccl::Algorithm::kNvls: return kind == CollectiveKind::kAllReduce ? 1 + 1.0 / shape.ranks : 1;
+  }
+  return 1;
+}
+
+double ends(CollectiveKind kind, const CollectiveCosts& costs) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce: return costs.all_reduce_ends;
+    case CollectiveKind::kAllGather: return costs.gather_ends;
+    case CollectiveKind::kReduceScatter: return costs.scatter_ends;
+    default: return 0;
+  }
+}
+
+TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape& shape,
+                       const CollectiveMachine& machine, double rate, const Profile& profile) {
+  const CollectiveCosts& costs = profile.collectives;
+  const auto payload = static_cast<double>(bytes);
+  const nccl::Choice choice = nccl::choose(kind, bytes, communicator(shape, machine, rate, profile));
+  const bool ring = choice.algorithm == nccl::Algorithm::kRing;
+  const Steps steps = ring ? ring_steps(kind, shape) : tree_steps(shape);
+  double move_s = payload / (choice.price.gb_per_s * 1e9);
+  if (choice.protocol != nccl::Protocol::kLl) {
+    move_s *= ramp(payload, costs);
+    if (ring) move_s *= 1 + ends(kind, costs) / steps.all();
+  }
+  TransferCost cost;
+  cost.latency_s = costs.call_s + choice.price.latency_us * 1e-6 + steps.seconds(profile);
+  double link_bytes = link_share(kind, choice.algorithm, shape) * payload / shape.channels;
+  // Where GPUs are joined pair by pair, NCCL's channels also take the ways round: a link carries its part.
+  if (shape.nodes == 1 && shape.nvlink_bytes_per_s > rate) link_bytes *= rate / shape.nvlink_bytes_per_s;
+  cost.bytes = std::llround(std::ceil(link_bytes));
+  cost.bytes_per_s = move_s > 0 ? std::min(rate, link_bytes / move_s) : rate;
+  return cost;
+}
+
+}  // namespace
+
+TransferCost collective_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape& shape,
+                             const CollectiveMachine& machine, double rate, const Profile& profile) {
+  assert(shape.ranks >= shape.nodes && shape.nodes >= 1 && shape.channels >= 1);
+  if (shape.ranks <= 1) return {};
+  const auto payload = static_cast<double>(bytes);
+  if (!profile.collectives.nccl) return ideal_cost(kind, payload, shape, rate, profile);
+  if (kind == CollectiveKind::kAllToAll) return all_to_all_cost(payload, shape, rate, profile);
+  return nccl_cost(kind, bytes, shape, machine, rate, profile);
+}
+
+CostError collective_error(const TransferCost& cost, bool one_node, const Profile& profile) {
+  const CollectiveCosts& costs = profile.collectives;
+  const CostError& latency = one_node ? costs.node_latency : costs.network_latency;
+  const CostError& bandwidth = one_node ? costs.node_bandwidth : costs.network_bandwidth;
+  const double fixed = cost.seconds() > 0 ? cost.latency_s / cost.seconds() : 1;
+  const auto both = [&](double of_latency, double of_bandwidth) {
+    return std::hypot(fixed * of_latency, (1 - fixed) * of_bandwidth);
+  };
+  return {both(latency.family_sigma, bandwidth.family_sigma),
+          both(latency.entry_sigma, bandwidth.entry_sigma)};
+}
+
+}  // namespace orrery

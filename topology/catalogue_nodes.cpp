@@ -1,0 +1,127 @@
+// Makers' systems and assumed servers. "NCCL topology model" is the table of link rates in
+// catalogue_tables.hpp.
+
+#include <utility>
+
+#include "topology/catalogue_tables.hpp"
+#include "topology/node_layout.hpp"
+
+namespace orrery {
+namespace {
+
+std::vector<NamedNode> nvswitch_nodes() {
+  const std::string rates = "; link rates: NCCL topology model";
+  const auto node = [&](std::vector<std::string> names, const char* gpu_name, NodeLayout layout) {
+    layout.source += rates;
+    return NamedNode{std::move(names), build_node(layout, known_gpu(gpu_name))};
+  };
+  const std::string dgx_a100 =
+      "NVIDIA DGX A100 user guide: 12 NVLink 3 per GPU, 8 HDR NICs, 2 GPUs per switch";
+  return {
+      node({"dgx-v100", "dgx-1", "dgx-1v"}, "v100-sxm-32gb",
+           {"DGX-1-V100", 8, 4, 4, 2, 6 * kNcclNvLink70, kNcclPcieGen3, kNcclBroadwell, nic_rate(100),
+            "NVIDIA DGX-1 system architecture, 2017: 6 NVLink 2 per GPU, 4 EDR NICs. Simplified: the hybrid "
+            "cube mesh is drawn as a switch, which is right for rings over all 8 GPUs (they use all links) "
+            "and "
+            "too fast for smaller groups"}),
+      node({"dgx-a100", "dgx-a100-80", "hgx-a100"}, "a100-sxm-80gb",
+           {"DGX-A100", 8, 8, 4, 2, 12 * kNcclNvLink80, kNcclPcieGen4, kNcclAmdSocket, nic_rate(200),
+            dgx_a100}),
+      node({"dgx-a100-40"}, "a100-sxm-40gb",
+           {"DGX-A100-40GB", 8, 8, 4, 2, 12 * kNcclNvLink80, kNcclPcieGen4, kNcclAmdSocket, nic_rate(200),
+            dgx_a100}),
+      node({"hgx-a800"}, "a800-sxm-80gb",
+           {"HGX-A800", 8, 8, 4, 2, 8 * kNcclNvLink80, kNcclPcieGen4, kNcclAmdSocket, nic_rate(200),
+            "as DGX-A100 with 8 NVLinks per GPU"}),
+      node({"dgx-h100", "hgx-h100"}, "h100-sxm",
+           {"DGX-H100", 8, 8, 8, 2, 18 * kNcclNvLink90, kNcclPcieGen5, kNcclSapphireRapids, nic_rate(400),
+            "NVIDIA DGX H100 user guide: 18 NVLink 4 per GPU, 8 NDR ports, one per GPU"}),
+      node({"hgx-h800", "dgx-h800"}, "h800-sxm",
+           {"HGX-H800", 8, 8, 8, 2, 8 * kNcclNvLink90, kNcclPcieGen5, kNcclSapphireRapids, nic_rate(400),
+            "as DGX-H100 with 8 NVLinks per GPU"}),
+      node({"dgx-h200", "hgx-h200"}, "h200-sxm",
+           {"DGX-H200", 8, 8, 8, 2, 18 * kNcclNvLink90, kNcclPcieGen5, kNcclSapphireRapids, nic_rate(400),
+            "NVIDIA DGX H200 user guide: as DGX H100; 18 NVLinks seen on such a node"}),
+      node({"dgx-b200", "hgx-b200"}, "b200-sxm",
+           {"DGX-B200", 8, 8, 8, 2, 18 * kNcclNvLink100, kNcclPcieGen5, kNcclEmeraldRapids, nic_rate(400),
+            "NVIDIA DGX B200 datasheet, 2024: 18 NVLink 5 per GPU, 8 NDR ports"}),
+      node({"dgx-b300", "hgx-b300"}, "b300-sxm",
+           {"DGX-B300", 8, 8, 8, 2, 18 * kNcclNvLink100, 2 * kNcclPcieGen5, kNcclEmeraldRapids, nic_rate(800),
+            "NVIDIA DGX B300 datasheet, 2025: as DGX B200 with 8 XDR ports on PCIe 6"}),
+  };
+}
+
+// 18 trays of 4 GPUs and 2 CPUs whose GPUs share one NVLink domain. A GPU hangs on its CPU by NVLink-C2C at
+// 450 GB/s and direction; it is drawn here at the NIC's PCIe rate, which is too slow for offloading to the
+// host.
+std::vector<NamedNode> rack_nodes() {
+  const auto node = [](std::vector<std::string> names, const char* gpu_name, const char* label, double pcie,
+                       double gigabits, const char* source) {
+    NodeLayout layout{
+        label, 72, 72, 72, 36, 18 * kNcclNvLink100, pcie, kNcclEmeraldRapids, nic_rate(gigabits), source};
+    layout.cpus_per_board = 2;
+    return NamedNode{std::move(names), build_node(layout, known_gpu(gpu_name))};
+  };
+  return {
+      node({"gb200-nvl72", "dgx-gb200"}, "gb200", "GB200-NVL72", kNcclPcieGen5, 400,
+           "NVIDIA GB200 NVL72 and DGX GB200 user guides: 18 NVLink 5 per GPU, 4 NDR ports per tray; host "
+           "links drawn as "
+           "PCIe; link rates: NCCL topology model"),
+      node({"gb300-nvl72", "dgx-gb300"}, "gb300", "GB300-NVL72", 2 * kNcclPcieGen5, 800,
+           "NVIDIA GB300 NVL72 datasheet, 2025: 18 NVLink 5 per GPU, 4 XDR ports per tray on PCIe 6; host "
+           "links drawn "
+           "as PCIe; link rates: NCCL topology model"),
+  };
+}
+
+// Infinity Fabric joins each pair of the 8 GPUs by one link of 64 GB/s a direction (AMD MI300X platform
+// datasheet, 2023); a ring over all of them uses all 7. Drawn as a switch with those, less a fifth for
+// protocol as on NVLink.
+std::vector<NamedNode> amd_nodes() {
+  const auto node = [](std::vector<std::string> names, const char* gpu_name, const char* label,
+                       double link_rate) {
+    const NodeLayout layout{
+        label,
+        8,
+        8,
+        8,
+        2,
+        7 * link_rate * 0.8,
+        kNcclPcieGen5,
+        kNcclAmdSocket,
+        nic_rate(400),
+        "AMD Instinct platform datasheet: 7 Infinity Fabric links per GPU, drawn as a switch; 8 NICs "
+        "of 400 Gb/s assumed"};
+    return NamedNode{std::move(names), build_node(layout, known_gpu(gpu_name))};
+  };
+  return {node({"mi300x-8"}, "mi300x", "MI300X-8", 64e9), node({"mi325x-8"}, "mi325x", "MI325X-8", 64e9),
+          node({"mi355x-8"}, "mi355x", "MI355X-8", 76.8e9)};
+}
+
+std::vector<NamedNode> pcie_nodes() {
+  const std::string source =
+      "assumed server: 8 GPUs in pairs under 4 PCIe switches, a NIC each; link rates: NCCL "
+      "topology model";
+  const auto node = [&](std::vector<std::string> names, const char* gpu_name, const char* label, double pcie,
+                        double socket, double gigabits) {
+    const NodeLayout layout{label, 8, 4, 4, 2, 0, pcie, socket, nic_rate(gigabits), source};
+    return NamedNode{std::move(names), build_node(layout, known_gpu(gpu_name))};
+  };
+  return {
+      node({"pcie-a100", "a100-pcie-8"}, "a100-pcie-80gb", "PCIe-A100", kNcclPcieGen4, kNcclAmdSocket, 200),
+      node({"pcie-h100", "h100-pcie-8"}, "h100-pcie", "PCIe-H100", kNcclPcieGen5, kNcclSapphireRapids, 400),
+      node({"pcie-l40s", "l40s-8"}, "l40s", "PCIe-L40S", kNcclPcieGen4, kNcclSapphireRapids, 200),
+      node({"pcie-4090", "rtx-4090-8"}, "rtx-4090", "PCIe-RTX-4090", kNcclPcieGen4, kNcclAmdSocket, 100),
+  };
+}
+
+}  // namespace
+
+std::vector<NamedNode> own_nodes() {
+  std::vector<NamedNode> all;
+  for (auto part : {nvswitch_nodes(), rack_nodes(), amd_nodes(), pcie_nodes()})
+    for (NamedNode& node : part) all.push_back(std::move(node));
+  return all;
+}
+
+}  // namespace orrery
