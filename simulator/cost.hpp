@@ -8,9 +8,9 @@
 
 namespace orrery {
 
-// Work of one launch while nothing disturbs it, at the clocks of long runs (simulator/kernel_model.hpp). A kernel
-// without a shape takes the longest of arithmetic / reachable peak, bytes / reachable bandwidth and their like.
-// THROWS Error(kInfeasible) when the GPU has no arithmetic of the kernel's type.
+// Work of one launch while nothing disturbs it, at the clocks of long runs (simulator/kernel_model.hpp). A
+// kernel without a shape takes the longest of arithmetic / reachable peak, bytes / reachable bandwidth and
+// their like. THROWS Error(kInfeasible) when the GPU has no arithmetic of the kernel's type.
 SimTime kernel_time(const Kernel& kernel, const GpuType& gpu, const Profile& profile);
 
 }  // namespace orrery

@@ -55,6 +55,7 @@ struct Places {
 // each, k channels run side by side, each with 1/k of the bytes over its own NIC (NCCL's rings); a link
 // between neighbours of one node then carries k − 1 of the channels: all but the one that leaves there.
 // An all-to-all is counted in messages between two members, so a GPU's own link carries n − 1 of them.
-Places find_places(const Program& program, const LinkPaths& router, const Profile& profile, TrafficLists& lists);
+Places find_places(const Program& program, const LinkPaths& router, const Profile& profile,
+                   TrafficLists& lists);
 
 }  // namespace orrery::folding
