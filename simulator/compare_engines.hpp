@@ -21,7 +21,7 @@ struct EngineDifference {
 };
 
 // Two engines that agree to rounding. Measured over random jobs: 3e-7 where they take some 100 us, as each
-// shared transfer rounds by a picosecond; 2e-12 for training steps.
+// shared transfer rounds by a picosecond; 3e-12 for training steps.
 inline constexpr double kEngineTolerance = 1e-6;
 
 // REQUIRES: both are of the same Job.
