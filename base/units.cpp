@@ -152,11 +152,12 @@ std::string exact_bytes(std::int64_t bytes) {
 }
 
 std::string format_count(std::int64_t count) {
-  std::string digits = fmt::format("{}", count < 0 ? -count : count);
-  for (std::ptrdiff_t i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3) {
+  std::string digits = fmt::format("{}", count);
+  const std::ptrdiff_t first = count < 0 ? 1 : 0;  // After the sign.
+  for (std::ptrdiff_t i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > first; i -= 3) {
     digits.insert(static_cast<std::size_t>(i), ",");
   }
-  return count < 0 ? "-" + digits : digits;
+  return digits;
 }
 
 }  // namespace orrery
