@@ -32,7 +32,8 @@ Prediction simulate_case(const TrainingCase& row) {
   const Graph graph = build_training_graph(row.model, row.plan.settings.compute_dtype);
   const Plan plan = expand(row.plan, graph, row.cluster.gpu_count());
   const Program program = lower(graph, plan);
-  const Profile profile = default_profile(row.cluster.node.gpu);
+  Profile profile = default_profile(row.cluster.node.gpu);
+  if (row.habits.launch_s > 0) profile.launch_s = row.habits.launch_s;
   Job job = make_job(program, row.cluster, profile, {});
   if (!row.habits.flash_attention) unfuse_attention(job, row, profile);
   const Timeline timeline = run_fast(job);

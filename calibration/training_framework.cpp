@@ -6,12 +6,19 @@
 namespace orrery {
 namespace {
 
+// PyTorch's interpreter with its tape takes 40 us for a kernel on the host of our H200 (36 to 44 in three
+// runs with recompute, 28 to 47 without: tools/gpu-launches, docs/results/launches-h200.json). Its layer,
+// Megatron-LM's of 2021, launches 83 kernels forward, again and backward, for which a Program has 50
+// instructions: attention's are one.
+constexpr double kInterpretedLaunch = 40e-6 * 83 / 50;
+
 // Megatron-LM until 2022 (Narayanan et al. 2021; its arguments.py of that time): fused scale, mask and
 // softmax but no FlashAttention; gradients reduced after the last backward, nothing gathered (the distributed
 // optimizer came later); activation checkpointing in every published benchmark.
 FrameworkHabits megatron_2021(const TrainingRow& row) {
   FrameworkHabits habits;
   habits.name = "Megatron-LM before FlashAttention";
+  habits.launch_s = kInterpretedLaunch;
   habits.kernel_set = "megatron";
   habits.flash_attention = false;
   // fp16 gradients are reduced as they are; bf16 ones are accumulated in fp32
@@ -26,6 +33,7 @@ FrameworkHabits megatron_2021(const TrainingRow& row) {
 FrameworkHabits nemo() {
   FrameworkHabits habits;
   habits.name = "NeMo recipe";
+  habits.launch_s = kInterpretedLaunch;
   habits.kernel_set = "megatron";
   habits.zero_stage = 1;
   habits.overlap_gradient_reduce = true;
@@ -39,6 +47,7 @@ FrameworkHabits nemo() {
 FrameworkHabits megatron_core() {
   FrameworkHabits habits;
   habits.name = "Megatron-Core defaults";
+  habits.launch_s = kInterpretedLaunch;
   habits.kernel_set = "megatron";
   return habits;
 }
@@ -48,6 +57,7 @@ FrameworkHabits megatron_core() {
 FrameworkHabits internevo() {
   FrameworkHabits habits;
   habits.name = "InternEvo defaults";
+  habits.launch_s = kInterpretedLaunch;
   habits.kernel_set = "reference";
   habits.zero_stage = 1;
   habits.overlap_gradient_reduce = true;

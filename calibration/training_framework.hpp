@@ -22,6 +22,8 @@ struct FrameworkHabits {
   DType gradient_dtype = DType::kFp32;
   bool recompute_full = false;  // Where the row doesn't say.
   bool cuda_graphs = false;
+  double launch_s =
+      0;  // Of the host, per instruction of a Program; 0: as the Profile has it, measured from C++.
 };
 
 // Nothing for software whose habits aren't known here.

@@ -46,6 +46,9 @@ std::string catalogue_text() {
     const NodeType node = catalogue_node(name).value();
     text += fmt::format("  {:<14} {} x {}, {} NICs of {:.0f} Gb/s\n  {:<14} {}\n", name, node.gpus,
                         node.gpu.name, node.nics, node.nic_bytes_per_s * 8e-9, "", node.source);
+    if (const auto price = catalogue_price(name))
+      text += fmt::format("  {:<14} {:.2f} USD per GPU and hour on demand, {}: {}\n", "",
+                          price->usd_per_gpu_hour, price->date, price->source);
   }
   text += "\nGPUs (cluster.gpu)\n";
   for (const std::string& name : gpu_names()) {

@@ -17,5 +17,6 @@ void add_scenario(CLI::App& app);
 void add_model(CLI::App& app);
 void add_catalogue(CLI::App& app);
 void add_validate(CLI::App& app);
+void add_graph(CLI::App& app);
 
 }  // namespace orrery

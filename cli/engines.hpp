@@ -4,6 +4,7 @@
 #include <string>
 
 #include "scenarios/scenario.hpp"
+#include "simulator/compare_engines.hpp"
 #include "simulator/engine.hpp"
 
 namespace orrery {
@@ -11,10 +12,11 @@ namespace orrery {
 struct EngineRun {
   Timeline timeline;
   EngineCounters counters;
-  std::string remarks;  // Lines for the reader: how far both engines are apart, what the faults did.
-  bool agree = true;    // False: they differ by more than rounding.
+  std::string remarks;  // A line for the reader: how far both engines are apart.
+  bool agree = true;    // False: they differ by more than the tolerance.
 };
 
-EngineRun run_engine(const Scenario& scenario, const Job& job);
+// `tolerance`: the largest difference of both engines, as a part of the step, that counts as agreement.
+EngineRun run_engine(const Scenario& scenario, const Job& job, double tolerance = kEngineTolerance);
 
 }  // namespace orrery

@@ -25,7 +25,8 @@ constexpr const char* kFooter =
     "  orrery simulate scenarios/llama3-70b-512xh100.yaml --set plan.pp=8 --json - --trace trace.json\n"
     "  orrery scenario check scenarios/*.yaml\n"
     "  orrery model config.json\n"
-    "  orrery validate training.csv\n\n"
+    "  orrery validate training.csv\n"
+    "  orrery graph explain model.onnx --dim batch_size=1 --dim seq_len=2048\n\n"
     "Exit codes:\n"
     "  0 fine   2 wrong usage   3 bad input file   4 the plan can't work (out of memory, indivisible)\n"
     "  5 failed while running   6 disagreement found";
@@ -73,6 +74,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_model(app);
   orrery::add_catalogue(app);
   orrery::add_validate(app);
+  orrery::add_graph(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {

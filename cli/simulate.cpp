@@ -29,6 +29,7 @@ namespace {
 struct Options {
   std::string file, json, trace, program, engine;
   Overrides overrides;
+  double tolerance = kEngineTolerance;
   int threads = 0;
   bool no_fold = false, allow_oom = false, verbose = false, no_interval = false;
 };
@@ -81,9 +82,11 @@ void print_interval(const StepInterval& interval) {
 }
 
 Summary summarize_job(const Options& options, const Prepared& prepared, const Job& job,
-                      const Timeline& timeline) {
+                      const EngineRun& run) {
   const Scenario& scenario = prepared.scenario;
+  const Timeline& timeline = run.timeline;
   Summary summary = summarize(scenario, prepared.graph, prepared.plan, *job.program, timeline);
+  add_step_times(run.counters.step_ends, summary);
   if (options.no_interval) return summary;
   const StepInterval interval = step_interval(job, scenario.cluster, scenario.profile, timeline);
   summary.step_time_low_s = interval.low_s;
@@ -103,9 +106,12 @@ void tell_remarks(const Options& options, const Scenario& scenario, const Engine
     fmt::print(stderr, "{}", run.remarks);
   else
     print(run.remarks);
-  if (!run.agree)
-    fail(ErrorKind::kDisagreement, "{}: the engines differ by more than rounding, which is a fault of orrery",
-         scenario.file.string());
+  if (run.agree) return;
+  const std::string meaning = options.tolerance < kEngineTolerance
+                                  ? fmt::format("; rounding alone may reach {:g}", kEngineTolerance)
+                                  : ", which is a fault of orrery";
+  fail(ErrorKind::kDisagreement, "{}: the engines differ by more than {:g} of a step{}",
+       scenario.file.string(), options.tolerance, meaning);
 }
 
 void write_results(const Options& options, const Prepared& prepared, const Program& program,
@@ -154,12 +160,12 @@ void simulate_file(const Options& options) {
   job_options.stragglers = scenario.stragglers;
   job_options.faults = scenario.faults;
   const Job job = make_job(program, scenario.cluster, scenario.profile, job_options);
-  const EngineRun run = run_engine(scenario, job);
+  const EngineRun run = run_engine(scenario, job, options.tolerance);
   const Timeline& timeline = run.timeline;
   progress.stage("writing");
   progress.finish();
   if (options.verbose) print_counters(job, run.counters, timeline);
-  const Summary summary = summarize_job(options, prepared, job, timeline);
+  const Summary summary = summarize_job(options, prepared, job, run);
   write_results(options, prepared, program, summary, timeline);
   tell_remarks(options, scenario, run);
 }
@@ -183,6 +189,11 @@ void add_simulate(CLI::App& app) {
       ->take_all();
   command->add_option("--engine", options->engine, "Simulation engine; both also compares them")
       ->check(CLI::IsMember({"fast", "simgrid", "both"}));
+  command
+      ->add_option("--engine-tolerance", options->tolerance,
+                   "With --engine both: the difference, as a part of the step, up to which they agree")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads to lower with; the result doesn't depend on it")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--no-fold", options->no_fold, "Simulate every rank, also equal ones");

@@ -44,10 +44,14 @@ if(ORRERY_LTO)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
 endif()
 
-# orrery_module(NAME [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from the folder NAME.
+# orrery_module(NAME [FOLDER folder] [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from
+# the folder NAME, or from another one.
 function(orrery_module name)
-  cmake_parse_arguments(ARG "" "" "USES;LIBS;PUBLIC_LIBS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.cpp)
+  cmake_parse_arguments(ARG "" "FOLDER" "USES;LIBS;PUBLIC_LIBS" ${ARGN})
+  if(NOT ARG_FOLDER)
+    set(ARG_FOLDER ${name})
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cpp)
   add_library(orrery_${name} STATIC ${sources})
   list(TRANSFORM ARG_USES PREPEND orrery_)
   target_link_libraries(orrery_${name} PUBLIC orrery_flags ${ARG_USES} ${ARG_PUBLIC_LIBS} PRIVATE ${ARG_LIBS})

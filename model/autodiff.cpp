@@ -9,11 +9,12 @@
 namespace orrery {
 namespace {
 
-// Whether an output carries a gradient: the statistics that attention and cross entropy keep, and
-// dropout's mask, are the second output and only read by the backward op.
+// Whether an output carries a gradient: the statistics that attention and cross entropy keep, dropout's
+// mask, a router's picks and where their rows stand are the second output and only read.
 bool differentiable_output(OpKind kind, std::size_t output) {
-  const bool keeps_second =
-      kind == OpKind::kAttention || kind == OpKind::kDropout || kind == OpKind::kCrossEntropy;
+  const bool keeps_second = kind == OpKind::kAttention || kind == OpKind::kDropout ||
+                            kind == OpKind::kCrossEntropy || kind == OpKind::kRoute ||
+                            kind == OpKind::kDispatch;
   return !keeps_second || output == 0;
 }
 
@@ -28,6 +29,8 @@ class Backward {
   void count_uses();
   void differentiate(OpId id);
   void differentiate_matmul(OpId id);
+  void differentiate_attention(OpId id, TensorId dy);
+  void differentiate_experts(OpId id, TensorId dy);
   void add_op(OpId forward, OpKind kind, std::string_view suffix, std::vector<TensorId> inputs,
               const std::vector<TensorId>& differentiated);
   std::string gradient_name(TensorId of) const;
@@ -209,12 +212,40 @@ void Backward::differentiate_matmul(OpId id) {
          {inputs.begin() + 1, inputs.end()});
 }
 
+// The softmax is worked out again from the operands, the output and its log-sum-exp.
+void Backward::differentiate_attention(OpId id, TensorId dy) {
+  const std::vector<TensorId> in = graph_[id].inputs;
+  std::vector<TensorId> operands = in;
+  operands.insert(operands.end(), {graph_[id].outputs[0], graph_[id].outputs[1], dy});
+  add_op(id, OpKind::kAttentionGrad, ".grad", std::move(operands), in);
+}
+
+void Backward::differentiate_experts(OpId id, TensorId dy) {
+  const OpKind kind = graph_[id].kind;
+  const std::vector<TensorId> in = graph_[id].inputs;
+  const std::vector<TensorId> out = graph_[id].outputs;
+  if (kind == OpKind::kRoute) {
+    return add_op(id, OpKind::kRouteGrad, ".grad", {in[0], out[1], dy}, {in[0]});
+  }
+  const bool weighted = in.size() == 3;
+  if (kind == OpKind::kDispatch) {
+    return weighted ? add_op(id, OpKind::kDispatchGrad, ".grad", {dy, out[1], in[0], in[2]}, {in[0], in[2]})
+                    : add_op(id, OpKind::kDispatchGrad, ".grad", {dy, out[1]}, {in[0]});
+  }
+  return weighted ? add_op(id, OpKind::kCombineGrad, ".grad", {dy, in[1], in[0], in[2]}, {in[0], in[2]})
+                  : add_op(id, OpKind::kCombineGrad, ".grad", {dy, in[1]}, {in[0]});
+}
+
 void Backward::differentiate(OpId id) {
   sums_ = 0;
   // By value: adding ops moves the vector.
   const OpKind kind = graph_[id].kind;
   const std::vector<TensorId> in = graph_[id].inputs;
   const std::vector<TensorId> out = graph_[id].outputs;
+  if (only_imported(kind)) {
+    fail(ErrorKind::kInput, "graph {}: op {}: there is no backward of an imported {}; import the joint graph",
+         graph_.name, graph_[id].name, to_string(kind));
+  }
   if (kind == OpKind::kMatmul) return differentiate_matmul(id);
   if (kind == OpKind::kCrossEntropy) {
     return add_op(id, OpKind::kCrossEntropyGrad, ".grad", {in[0], in[1], out[1]}, {in[0]});
@@ -225,11 +256,21 @@ void Backward::differentiate(OpId id) {
     case OpKind::kAddPositions:
       contribute(in[0], dy, id);
       return add_op(id, OpKind::kAddPositionsGrad, ".grad", {dy}, {in[1]});
-    case OpKind::kNorm: return add_op(id, OpKind::kNormGrad, ".grad", {in[0], in[1], dy}, in);
-    case OpKind::kRope:
-      return add_op(id, OpKind::kRopeGrad, ".grad", {dy, output_gradient(graph_[id], 1)}, in);
-    case OpKind::kAttention:
-      return add_op(id, OpKind::kAttentionGrad, ".grad", {in[0], in[1], in[2], out[0], out[1], dy}, in);
+    case OpKind::kNorm:
+      return graph_[id].attributes.weight ? add_op(id, OpKind::kNormGrad, ".grad", {in[0], in[1], dy}, in)
+                                          : add_op(id, OpKind::kNormGrad, ".grad", {in[0], dy}, in);
+    case OpKind::kRope: {
+      std::vector<TensorId> gradients = {dy};
+      for (std::size_t i = 1; i < in.size(); ++i) gradients.push_back(output_gradient(graph_[id], i));
+      return add_op(id, OpKind::kRopeGrad, ".grad", gradients, in);
+    }
+    case OpKind::kHeadConcat: return add_op(id, OpKind::kHeadConcatGrad, ".grad", {dy}, in);
+    case OpKind::kAttention: return differentiate_attention(id, dy);
+    case OpKind::kRoute:
+    case OpKind::kDispatch:
+    case OpKind::kCombine: return differentiate_experts(id, dy);
+    case OpKind::kScale: return add_op(id, OpKind::kScale, ".grad", {dy}, in);
+    case OpKind::kRowGate: return add_op(id, OpKind::kRowGateGrad, ".grad", {in[0], in[1], dy}, in);
     case OpKind::kUnary: return add_op(id, OpKind::kUnaryGrad, ".grad", {in[0], dy}, in);
     case OpKind::kGated: return add_op(id, OpKind::kGatedGrad, ".grad", {in[0], in[1], dy}, in);
     case OpKind::kDropout: return add_op(id, OpKind::kDropoutGrad, ".grad", {dy, out[1]}, in);

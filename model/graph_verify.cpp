@@ -9,6 +9,7 @@
 
 #include "model/graph.hpp"
 #include "model/graph_shapes.hpp"
+#include "model/import_ops.hpp"
 
 namespace orrery {
 namespace {
@@ -30,6 +31,7 @@ class Verifier {
 
  private:
   void check_ids();
+  void check_expert_dims();
   void check_tensor_ids(const Tensor& tensor);
   void check_op_ids(const Op& op);
   template <class Items>
@@ -41,6 +43,7 @@ class Verifier {
   void check_gradients();
   void check_parameters();
   void check_loss();
+  void check_outputs();
 
   template <class... Args>
   void op_fault(const Op& op, fmt::format_string<Args...> format, Args&&... args) {
@@ -90,14 +93,39 @@ void Verifier::check_op_ids(const Op& op) {
 
 void Verifier::check_ids() {
   for (const Dim& dim : graph_.dims) {
-    const bool late = dim.role == DimRole::kBatch || dim.role == DimRole::kSequence;
+    const bool late =
+        dim.role == DimRole::kBatch || dim.role == DimRole::kSequence || dim.role == DimRole::kSlots;
     if (dim.size < 0 || (dim.size == 0 && !late)) {
-      faults_.push_back(
-          fmt::format("dimension {}: size {}; only batch and sequence are bound late", dim.name, dim.size));
+      faults_.push_back(fmt::format("dimension {}: size {}; only batch, sequence and slots are bound late",
+                                    dim.name, dim.size));
     }
   }
+  check_expert_dims();
   for (const Tensor& tensor : graph_.tensors) check_tensor_ids(tensor);
+  for (const TensorId output : graph_.outputs) {
+    if (!within(output, graph_.tensors.size())) {
+      faults_.push_back(fmt::format("output {} is out of range; the graph has {} tensors", output.value,
+                                    graph_.tensors.size()));
+    }
+  }
   for (const Op& op : graph_.ops) check_op_ids(op);
+}
+
+// bind() works slots out of the graph's one number of experts and of picks.
+void Verifier::check_expert_dims() {
+  for (const DimRole role : {DimRole::kExperts, DimRole::kTopK, DimRole::kSlots}) {
+    const Dim* first = nullptr;
+    for (const Dim& dim : graph_.dims) {
+      if (dim.role != role) continue;
+      if (first != nullptr) {
+        faults_.push_back(
+            fmt::format("dimension {}: has the role of {}; a graph has one of experts, of top-k "
+                        "and of slots",
+                        dim.name, first->name));
+      }
+      first = &dim;
+    }
+  }
 }
 
 template <class Items>
@@ -191,13 +219,15 @@ void Verifier::check_gradients() {
     }
     if (!belongs) continue;
     const Tensor& of = graph_[tensor.gradient_of];
-    const TensorKind expected =
-        tensor.kind == TensorKind::kGradient ? TensorKind::kActivation : TensorKind::kParameter;
-    if (of.kind != expected) {
+    const bool of_parameter = tensor.kind != TensorKind::kGradient;
+    const bool fits = of_parameter ? of.kind == TensorKind::kParameter
+                                   : of.kind == TensorKind::kActivation || of.kind == TensorKind::kInput;
+    if (!fits) {
       tensor_fault(tensor, "belongs to {}, which isn't {}", of.name,
-                   expected == TensorKind::kParameter ? "a parameter" : "an activation");
+                   of_parameter ? "a parameter" : "an activation or input");
     }
-    if (of.shape != tensor.shape) tensor_fault(tensor, "isn't shaped like {}, to which it belongs", of.name);
+    if (!same_sizes(graph_, of.shape, tensor.shape))
+      tensor_fault(tensor, "isn't shaped like {}, to which it belongs", of.name);
   }
 }
 
@@ -252,6 +282,7 @@ void Verifier::check_loss() {
                                            [&](TensorId output) { return reaches[output.index()] != 0; });
     for (const TensorId input : op.inputs) reaches[input.index()] |= leads ? 1 : 0;
   }
+  if (!graph_.outputs.empty()) return check_outputs();
   if (losses != 1) {
     faults_.push_back(fmt::format("{} losses; expected one cross-entropy op", losses));
     return;
@@ -261,6 +292,10 @@ void Verifier::check_loss() {
       tensor_fault(graph_.tensors[i], "the input doesn't reach the loss");
     }
   }
+}
+
+void Verifier::check_outputs() {
+  for (std::string& fault : output_faults(graph_)) faults_.push_back(std::move(fault));
 }
 
 std::vector<std::string> Verifier::run() {

@@ -26,18 +26,27 @@ const std::set<std::string_view>& neutral_fields() {
       "attn_implementation",
       "auto_map",
       "bias_dropout_fusion",
+      "cache_implementation",
       "classifier_dropout",
       "dtype",
+      "ep_size",
+      "experts_per_token",
       "gradient_checkpointing",
       "id2label",
       "init_std",
       "initializer_range",
       "label2id",
+      "init_method",
+      "initial_context_length",
       "max_window_layers",
       "model_max_length",
+      "mtp_transformer_layers",
       "n_ctx",
+      "n_group",
+      "normalization_function",
       "original_max_position_embeddings",
       "original_rope",
+      "output_router_logits",
       "output_past",
       "prefix",
       "pretraining_tp",
@@ -46,12 +55,16 @@ const std::set<std::string_view>& neutral_fields() {
       "rope_ratio",
       "rope_scaling",
       "rotary",
+      "router_aux_loss_coef",
+      "seq_aux",
       "sliding_window",
       "task_specific_params",
       "tokenizer_class",
+      "topk_group",
       "torch_dtype",
       "transformers_version",
       "use_cache",
+      "use_mtp",
       "use_sliding_window",
       "z_loss_weight",
   };
@@ -59,7 +72,8 @@ const std::set<std::string_view>& neutral_fields() {
 }
 
 bool neutral(std::string_view field) {
-  return neutral_fields().contains(field) || field.ends_with("_token_id") || field.starts_with("summary_");
+  return neutral_fields().contains(field) || field.ends_with("_token_id") || field.starts_with("summary_") ||
+         field.starts_with("mamba_");  // Of layers that are refused where there are any.
 }
 
 std::string model_type_of(const JsonFields& fields, std::vector<std::string>& notes) {
@@ -84,14 +98,13 @@ std::string model_type_of(const JsonFields& fields, std::vector<std::string>& no
 }
 
 const HfFamily& family_of(const JsonFields& fields, const std::string& model_type) {
+  if (const HfFamily* family = find_hf_family(model_type)) return *family;
   std::vector<std::string> supported;
-  for (const HfFamily& family : hf_families()) {
-    if (family.model_type == model_type) return family;
-    supported.emplace_back(family.model_type);
-  }
+  for (const HfFamily& family : hf_families()) supported.emplace_back(family.model_type);
   const std::string list = fmt::format("{}", fmt::join(supported, ", "));
   if (model_type.empty()) {
-    fail(ErrorKind::kInput, "{}: model_type is missing; expected one of {}", fields.place(), list);
+    fail(ErrorKind::kInput, "{}: {} is missing; expected one of {}", fields.place(),
+         fields.shown("model_type"), list);
   }
   fields.wrong("model_type",
                fmt::format("{} isn't supported; expected one of {}{}", fields.find("model_type")->shown(),
@@ -139,11 +152,20 @@ void note_unread(const HfReader& reader) {
   if (!unread.empty()) reader.note(fmt::format("not understood and left out: {}", fmt::join(unread, ", ")));
 }
 
+// The language model of one that reads images or sound too, if the file leaves those out.
+JsonFields language_model(JsonFields fields, std::vector<std::string>& notes) {
+  if (!fields.present("text_config") || fields.present("vision_config") || fields.present("audio_config")) {
+    return fields;
+  }
+  notes.push_back("text_config: the language model alone; what reads other inputs isn't in the graph");
+  return fields.within("text_config");
+}
+
 }  // namespace
 
 TransformerConfig parse_hf_config(std::string_view json, std::string_view place) {
-  const JsonFields fields(json, place);
   TransformerConfig config;
+  const JsonFields fields = language_model(JsonFields(json, place), config.notes);
   const HfReader reader(fields, config);
   config.name = name_of(place);
   const std::string model_type = model_type_of(fields, config.notes);
@@ -152,10 +174,14 @@ TransformerConfig parse_hf_config(std::string_view json, std::string_view place)
 
   config.hidden = reader.agreed_size({"hidden_size", "n_embd", "d_model"});
   config.layers = reader.agreed_size({"num_hidden_layers", "n_layer", "num_layers", "n_layers"});
+  if (config.layers > kMostLayers) {  // Before anything makes lists by layer.
+    fail(ErrorKind::kInput, "{}: layers is {}; expected 1 to {}", place, config.layers, kMostLayers);
+  }
   config.heads = reader.agreed_size({"num_attention_heads", "n_head", "n_heads"});
   config.vocab = reader.size({"vocab_size", "padded_vocab_size"});
   config.tied_head = reader.flag_or({"tie_word_embeddings"}, family.tied_by_default);
   family.read(reader, config);
+  read_layer_kinds(reader, family, config);
   note_dropouts(reader);
   note_quantization(reader);
   note_unread(reader);

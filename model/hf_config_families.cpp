@@ -1,111 +1,15 @@
 // How each family of models reads its config.json. Defaults are those of the family's config class in
 // the transformers library 4.5x, or of the modelling file that the model ships with (baichuan, chatglm,
-// internlm, qwen).
+// deepseek, internlm, mimo, minicpm, minimax, qwen).
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <string>
 
-#include "base/error.hpp"
-#include "model/hf_reader.hpp"
+#include "model/hf_shapes.hpp"
 
 namespace orrery {
 namespace {
-
-void read_activation(const HfReader& r, TransformerConfig& c, HfReader::Names names,
-                     std::string_view standard) {
-  const std::string word = r.word_or(names, standard);
-  // The tanh approximation of GELU costs what GELU costs; they differ by less than 1e-3.
-  if (word == "silu" || word == "swish") {
-    c.activation = Activation::kSilu;
-  } else if (word == "relu") {
-    c.activation = Activation::kRelu;
-  } else if (word == "gelu" || word == "gelu_new" || word == "gelu_fast" || word == "gelu_pytorch_tanh" ||
-             word == "gelu_python") {
-    c.activation = Activation::kGelu;
-  } else {
-    fail(ErrorKind::kInput, "{}: {} \"{}\": expected silu, gelu (or a variant) or relu", r.fields().place(),
-         fmt::join(names, " or "), word);
-  }
-}
-
-// Absent, the hidden size is divided among the heads, unless the family has a `standard` of its own.
-void read_head_dim(const HfReader& r, TransformerConfig& c, std::int64_t standard = 0) {
-  if (standard != 0) {
-    c.head_dim = r.size_or({"head_dim"}, standard);
-    return;
-  }
-  if (const auto given = r.optional_size({"head_dim", "kv_channels"})) {
-    c.head_dim = *given;
-    return;
-  }
-  if (c.hidden % c.heads != 0) {
-    r.fields().wrong("head_dim", fmt::format("is missing, and hidden size {} doesn't divide by {} heads",
-                                             c.hidden, c.heads));
-  }
-  c.head_dim = c.hidden / c.heads;
-}
-
-// Null or absent, the library takes four times the hidden size.
-void read_wide_ffn(const HfReader& r, TransformerConfig& c, HfReader::Names names) {
-  c.ffn = r.optional_size(names).value_or(4 * c.hidden);
-}
-
-void read_rotation(const HfReader& r, TransformerConfig& c, double fraction) {
-  c.positions = PositionKind::kRope;
-  c.rope_theta = r.quiet_number_or({"rope_theta", "rotary_emb_base", "rope_parameters.rope_theta"}, 10000.0);
-  const double head_dim = static_cast<double>(c.head_dim);
-  const double part = r.quiet_number_or(
-      {"partial_rotary_factor", "rotary_pct", "rope_parameters.partial_rotary_factor"}, fraction);
-  // The library rounds the rotated dimensions down.
-  c.rotary_fraction = std::floor(part * head_dim + 1e-9) / head_dim;
-  for (const char* path : {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type"}) {
-    const JsonField* type = r.fields().find(path);
-    if (type == nullptr || type->text == "default") continue;
-    r.note(fmt::format("{} {}: other angles at the same work; the graph has those of plain RoPE", path,
-                       type->shown()));
-    break;
-  }
-}
-
-void read_norm(const HfReader& r, TransformerConfig& c, NormKind kind, HfReader::Names names,
-               double standard) {
-  c.norm = kind;
-  c.norm_epsilon = r.number_or(names, standard);
-}
-
-// Dropouts whose place the config can't say.
-void refuse_dropout(const HfReader& r, const char* field) {
-  if (r.quiet_number_or({field}, 0) == 0) return;
-  r.fields().wrong(field, "dropout once a layer isn't supported; expected 0");
-}
-
-// What a family takes for an absent field; 0: hidden size / heads, and as many kv heads as heads.
-struct AttentionDefaults {
-  std::int64_t head_dim = 0;
-  std::int64_t kv_heads = 0;
-};
-
-// Llama and what copied its shape: RMS norms, SwiGLU, full rotation, multi-head unless said otherwise.
-void read_llama_shape(const HfReader& r, TransformerConfig& c, AttentionDefaults standard = {}) {
-  c.ffn = r.agreed_size({"intermediate_size"});
-  c.max_positions = r.size_or({"max_position_embeddings"}, 2048);
-  c.gated_mlp = true;
-  read_norm(r, c, NormKind::kRms, {"rms_norm_eps"}, 1e-6);
-  read_activation(r, c, {"hidden_act", "hidden_activation"}, "silu");
-  read_head_dim(r, c, standard.head_dim);
-  // Null means as many as heads even where absence doesn't.
-  const bool there = r.fields().all().contains("num_key_value_heads");
-  c.kv_heads =
-      r.size_or({"num_key_value_heads"}, there || standard.kv_heads == 0 ? c.heads : standard.kv_heads);
-  read_rotation(r, c, 1.0);
-}
-
-void read_attention_and_mlp_bias(const HfReader& r, TransformerConfig& c) {
-  c.qkv_bias = c.attention_out_bias = r.quiet_flag_or({"attention_bias"}, false);
-  c.mlp_bias = r.quiet_flag_or({"mlp_bias"}, false);
-}
 
 void read_llama(const HfReader& r, TransformerConfig& c) {
   read_llama_shape(r, c);
@@ -124,6 +28,13 @@ void read_qwen3(const HfReader& r, TransformerConfig& c) {
   read_llama_shape(r, c, {.head_dim = 128, .kv_heads = 32});
   c.qkv_bias = c.attention_out_bias = r.quiet_flag_or({"attention_bias"}, false);
   c.qk_norm = true;
+}
+
+// A Qwen2 whose biases have a switch.
+void read_mimo(const HfReader& r, TransformerConfig& c) {
+  read_llama_shape(r, c, {.kv_heads = 32});
+  c.qkv_bias = r.quiet_flag_or({"attention_bias"}, true);
+  note_multi_token_prediction(r, {"num_nextn_predict_layers"});
 }
 
 void read_phi3(const HfReader& r, TransformerConfig& c) {
@@ -328,33 +239,71 @@ void read_stablelm(const HfReader& r, TransformerConfig& c) {
   refuse_dropout(r, "hidden_dropout");
 }
 
+constexpr unsigned kMoe = kReadsExperts;
+constexpr unsigned kDeepSeek = kReadsExperts | kReadsLatent;
+constexpr std::int64_t kNoWindow = 0;
+
+// model_type, architecture, tied by default, what it reads of mechanisms, window and its pattern, reader.
 constexpr HfFamily kFamilies[] = {
-    {"baichuan", "BaichuanForCausalLM", false, read_baichuan},
-    {"chatglm", "ChatGLMModel", false, read_chatglm},
-    {"codegen", "CodeGenForCausalLM", false, read_gptj},
-    {"falcon", "FalconForCausalLM", true, read_falcon},
-    {"glm", "GlmForCausalLM", false, read_glm},
-    {"gpt2", "GPT2LMHeadModel", true, read_gpt2},
-    {"gpt_bigcode", "GPTBigCodeForCausalLM", true, read_gpt_bigcode},
-    {"gpt_neox", "GPTNeoXForCausalLM", false, read_gpt_neox},
-    {"gptj", "GPTJForCausalLM", false, read_gptj},
-    {"granite", "GraniteForCausalLM", false, read_llama},
-    {"internlm", "InternLMForCausalLM", false, read_internlm},
-    {"internlm2", "InternLM2ForCausalLM", false, read_internlm},
-    {"llama", "LlamaForCausalLM", false, read_llama},
-    {"mistral", "MistralForCausalLM", false, read_mistral},
-    {"opt", "OPTForCausalLM", true, read_opt},
-    {"phi", "PhiForCausalLM", false, read_phi},
-    {"phi3", "Phi3ForCausalLM", false, read_phi3},
-    {"qwen", "QWenLMHeadModel", false, read_qwen},
-    {"qwen2", "Qwen2ForCausalLM", false, read_qwen2},
-    {"qwen3", "Qwen3ForCausalLM", false, read_qwen3},
-    {"stablelm", "StableLmForCausalLM", false, read_stablelm},
-    {"starcoder2", "Starcoder2ForCausalLM", true, read_starcoder2},
+    {"baichuan", "BaichuanForCausalLM", false, 0, kNoWindow, 0, read_baichuan},
+    {"chatglm", "ChatGLMModel", false, 0, kNoWindow, 0, read_chatglm},
+    {"codegen", "CodeGenForCausalLM", false, 0, kNoWindow, 0, read_gptj},
+    {"cohere", "CohereForCausalLM", true, kReadsScales, kNoWindow, 0, read_cohere},
+    {"cohere2", "Cohere2ForCausalLM", true, kReadsScales, 4096, 4, read_cohere2},
+    {"deepseek", "DeepseekForCausalLM", false, kMoe, kNoWindow, 0, read_deepseek},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", false, kDeepSeek, kNoWindow, 0, read_deepseek_v2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", false, kDeepSeek, kNoWindow, 0, read_deepseek_v3},
+    {"falcon", "FalconForCausalLM", true, 0, kNoWindow, 0, read_falcon},
+    {"gemma", "GemmaForCausalLM", true, 0, kNoWindow, 0, read_gemma},
+    {"gemma2", "Gemma2ForCausalLM", true, kReadsSoftcaps, 4096, 2, read_gemma2},
+    {"gemma3_text", "Gemma3ForCausalLM", true, kReadsSoftcaps, 4096, 6, read_gemma3},
+    {"glm", "GlmForCausalLM", false, 0, kNoWindow, 0, read_glm},
+    {"glm4_moe", "Glm4MoeForCausalLM", false, kMoe | kReadsQkNorm, kNoWindow, 0, read_glm4_moe},
+    {"gpt2", "GPT2LMHeadModel", true, 0, kNoWindow, 0, read_gpt2},
+    {"gpt_bigcode", "GPTBigCodeForCausalLM", true, 0, kNoWindow, 0, read_gpt_bigcode},
+    {"gpt_neox", "GPTNeoXForCausalLM", false, 0, kNoWindow, 0, read_gpt_neox},
+    {"gpt_oss", "GptOssForCausalLM", false, kMoe | kReadsClampedGate, 128, 2, read_gpt_oss},
+    {"gptj", "GPTJForCausalLM", false, 0, kNoWindow, 0, read_gptj},
+    {"granite", "GraniteForCausalLM", false, kReadsScales, kNoWindow, 0, read_granite},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM", false, kMoe | kReadsScales, kNoWindow, 0,
+     read_granite_hybrid},
+    {"internlm", "InternLMForCausalLM", false, 0, kNoWindow, 0, read_internlm},
+    {"internlm2", "InternLM2ForCausalLM", false, 0, kNoWindow, 0, read_internlm},
+    {"kimi_k2", "DeepseekV3ForCausalLM", false, kDeepSeek, kNoWindow, 0, read_deepseek_v3},
+    {"llama", "LlamaForCausalLM", false, 0, kNoWindow, 0, read_llama},
+    {"llama4_text", "Llama4ForCausalLM", false, kMoe | kReadsQkNorm | kReadsChunks, kNoWindow, 0,
+     read_llama4},
+    {"mimo", "MiMoForCausalLM", false, 0, kNoWindow, 0, read_mimo},
+    {"minicpm", "MiniCPMForCausalLM", true, kReadsScales, kNoWindow, 0, read_minicpm},
+    {"minicpm3", "MiniCPM3ForCausalLM", true, kReadsScales | kReadsLatent, kNoWindow, 0, read_minicpm3},
+    {"minimax_m2", "MiniMaxM2ForCausalLM", false, kMoe | kReadsQkNorm, kNoWindow, 0, read_minimax_m2},
+    {"mistral", "MistralForCausalLM", false, 0, 4096, 0, read_mistral},
+    {"mixtral", "MixtralForCausalLM", false, kMoe, kNoWindow, 0, read_mixtral},
+    {"olmo2", "Olmo2ForCausalLM", false, 0, kNoWindow, 0, read_olmo2},
+    {"olmo3", "Olmo3ForCausalLM", false, 0, 4096, 4, read_olmo2},
+    {"olmoe", "OlmoeForCausalLM", false, kMoe, kNoWindow, 0, read_olmoe},
+    {"opt", "OPTForCausalLM", true, 0, kNoWindow, 0, read_opt},
+    {"phi", "PhiForCausalLM", false, 0, kNoWindow, 0, read_phi},
+    {"phi3", "Phi3ForCausalLM", false, 0, kNoWindow, 0, read_phi3},
+    {"phimoe", "PhiMoEForCausalLM", false, kMoe, kNoWindow, 0, read_phimoe},
+    {"qwen", "QWenLMHeadModel", false, 0, kNoWindow, 0, read_qwen},
+    {"qwen2", "Qwen2ForCausalLM", false, 0, kNoWindow, 0, read_qwen2},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", false, kMoe, kNoWindow, 0, read_qwen2_moe},
+    {"qwen3", "Qwen3ForCausalLM", false, 0, kNoWindow, 0, read_qwen3},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", false, kMoe, kNoWindow, 0, read_qwen3_moe},
+    {"stablelm", "StableLmForCausalLM", false, 0, kNoWindow, 0, read_stablelm},
+    {"starcoder2", "Starcoder2ForCausalLM", true, 0, kNoWindow, 0, read_starcoder2},
 };
 
 }  // namespace
 
 std::span<const HfFamily> hf_families() { return kFamilies; }
+
+const HfFamily* find_hf_family(std::string_view model_type) {
+  for (const HfFamily& family : kFamilies) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
 
 }  // namespace orrery

@@ -54,7 +54,7 @@ std::int64_t HfReader::size(Names names) const {
   for (const auto& [path, field] : fields_.all()) known.push_back(path);
   const std::string others = fmt::format("{}", fmt::join(names.begin() + 1, names.end(), ", "));
   fail(ErrorKind::kInput, "{}: {} is missing{}; expected a whole number from 1{}", fields_.place(),
-       *names.begin(), others.empty() ? "" : " (also known as " + others + ")",
+       fields_.shown(*names.begin()), others.empty() ? "" : " (also known as " + others + ")",
        did_you_mean(*names.begin(), known));
 }
 
@@ -107,6 +107,23 @@ bool HfReader::quiet_flag_or(Names names, bool standard) const {
     fields_.wrong(name, fmt::format("expected true or false, found {}", field->shown()));
   }
   return field->boolean;
+}
+
+std::vector<bool> HfReader::layer_flags(const char* name) const {
+  if (!fields_.present(name)) return {};
+  const JsonField& list = *fields_.find(name);
+  std::vector<bool> flags;
+  for (const JsonField& item : list.items) {
+    if (item.kind != JsonField::Kind::kInteger && item.kind != JsonField::Kind::kBool) {
+      fields_.wrong(name, fmt::format("expected 0 or 1 for each layer, found {}", item.shown()));
+    }
+    flags.push_back(item.kind == JsonField::Kind::kBool ? item.boolean : item.integer != 0);
+  }
+  if (std::ssize(flags) != config_.layers) {
+    fields_.wrong(name, fmt::format("expected a list with an entry for each of {} layers, found {}",
+                                    config_.layers, flags.size()));
+  }
+  return flags;
 }
 
 std::string HfReader::word_or(Names names, std::string_view standard) const {

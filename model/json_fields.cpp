@@ -293,6 +293,17 @@ JsonFields::JsonFields(std::string_view json, std::string_view place) : place_(p
                   &handler);
 }
 
+JsonFields JsonFields::within(const std::string& object) const {
+  JsonFields inner;
+  inner.place_ = place_;
+  inner.object_ = object_ + object + ".";
+  const std::string prefix = object + ".";
+  for (const auto& [path, field] : fields_) {
+    if (path.starts_with(prefix)) inner.fields_.emplace(path.substr(prefix.size()), field);
+  }
+  return inner;
+}
+
 const JsonField* JsonFields::find(const std::string& path) const {
   const auto found = fields_.find(path);
   if (found == fields_.end()) return nullptr;
@@ -307,8 +318,9 @@ bool JsonFields::present(const std::string& path) const {
 
 void JsonFields::wrong(const std::string& path, std::string_view what) const {
   const auto found = fields_.find(path);
-  if (found == fields_.end()) fail(ErrorKind::kInput, "{}: {}: {}", place_, path, what);
-  fail(ErrorKind::kInput, "{}:{}:{}: {}: {}", place_, found->second.line, found->second.column, path, what);
+  if (found == fields_.end()) fail(ErrorKind::kInput, "{}: {}: {}", place_, shown(path), what);
+  fail(ErrorKind::kInput, "{}:{}:{}: {}: {}", place_, found->second.line, found->second.column, shown(path),
+       what);
 }
 
 }  // namespace orrery

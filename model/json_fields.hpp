@@ -44,13 +44,21 @@ class JsonFields {
   const JsonField* find(const std::string& path) const;
   // Whether it is there and not null.
   bool present(const std::string& path) const;
+  // "text_config.num_experts" within text_config: for messages.
+  std::string shown(const std::string& path) const { return object_ + path; }
   bool was_read(const std::string& path) const { return read_.contains(path); }
+
+  // The fields of one object of the root, as if they were the root's. What lies deeper is left out.
+  JsonFields within(const std::string& object) const;
 
   // THROWS Error "place:line:column: path: …".
   [[noreturn]] void wrong(const std::string& path, std::string_view what) const;
 
  private:
+  JsonFields() = default;
+
   std::string place_;
+  std::string object_;  // "" or "object.", before every path in a message.
   std::map<std::string, JsonField> fields_;
   mutable std::set<std::string> read_;
 };

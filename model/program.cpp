@@ -18,7 +18,8 @@ bool same_instruction(const Role& a, const Instruction& x, const Role& b, const 
   return x.label == y.label && x.layer == y.layer && x.microbatch == y.microbatch && x.stream == y.stream &&
          x.purpose == y.purpose && x.work == y.work &&
          std::ranges::equal(slice(a.edges, x.after), slice(b.edges, y.after)) &&
-         std::ranges::equal(slice(a.operands, x.operands), slice(b.operands, y.operands));
+         std::ranges::equal(slice(a.operands, x.operands), slice(b.operands, y.operands)) &&
+         std::ranges::equal(slice(a.ops, x.ops), slice(b.ops, y.ops)) && x.part == y.part;
 }
 
 }  // namespace
@@ -56,6 +57,8 @@ std::string_view to_string(Purpose purpose) {
     case Purpose::kOptimizer: return "optimizer";
     case Purpose::kTensorParallel: return "tensor-parallel";
     case Purpose::kSequenceParallel: return "sequence-parallel";
+    case Purpose::kContextParallel: return "context-parallel";
+    case Purpose::kExpertParallel: return "expert-parallel";
     case Purpose::kPipeline: return "pipeline";
     case Purpose::kGradientReduce: return "gradient-reduce";
     case Purpose::kParameterGather: return "parameter-gather";

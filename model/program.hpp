@@ -23,6 +23,7 @@ using KernelId = Id<struct KernelTag>;
 using LabelId = Id<struct LabelTag>;
 using StreamId = Id<struct StreamTag>;
 using BufferId = Id<struct BufferTag>;
+using PlacementId = Id<struct PlacementTag>;
 
 // ---- Kernels: what one launch costs, shared by all instructions that launch the same shape.
 
@@ -78,13 +79,21 @@ struct Recv {
 enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
 std::string_view to_string(CollectiveKind kind);  // "all-reduce", …
 
+enum class Reduction : std::uint8_t { kSum, kMax };
+
 // Over the rank's whole group on `axis`. `bytes` is nccl-tests' size: the whole (gathered, unscattered)
 // buffer of one rank. The k-th collective of each member on an axis is one operation.
+//
+// What it does to its operands follows from their placements (see Placement): an operand that is only read is
+// the source of the ones that are written. Where all are read and written the collective works in place on
+// the concatenation of its operands, of which the n ranks of the group own n equal parts in the order of
+// their positions: reduce-scatter leaves the sum in the own part, all-gather brings the parts of the others.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   AxisId axis;
   std::int64_t bytes = 0;
   DType dtype = DType::kBf16;
+  Reduction reduction = Reduction::kSum;
   bool operator==(const Collective&) const = default;
 };
 
@@ -105,12 +114,14 @@ enum class Purpose : std::uint8_t {
   kOptimizer,
   kTensorParallel,
   kSequenceParallel,
+  kContextParallel,
+  kExpertParallel,
   kPipeline,
   kGradientReduce,
   kParameterGather,
   kOther
 };
-inline constexpr int kPurposeCount = 10;
+inline constexpr int kPurposeCount = 12;
 std::string_view to_string(Purpose purpose);
 
 // A dependency: an index into the same role's instructions; `previous_step` means that instruction
@@ -138,6 +149,10 @@ struct Instruction {
   Work work;
   Range after;     // Into Role::edges.
   Range operands;  // Into Role::operands.
+  Range ops;       // Into Role::ops: what a compute does, in order; empty where the Graph has no op for it.
+  // Of an op that several instructions share (the loss over a divided vocabulary): which of them; −1: all of
+  // it.
+  std::int32_t part = -1;
 };
 
 struct Stream {
@@ -157,6 +172,22 @@ enum class MemoryCategory : std::uint8_t {
 inline constexpr int kMemoryCategoryCount = 6;
 std::string_view to_string(MemoryCategory category);
 
+// How a tensor of the Graph lies on the ranks that share a role: each split divides one dimension among the
+// group of the rank on an axis, in order of position. Splits of one dimension nest, the first is outermost.
+// No split: every rank has the whole tensor. A product over a divided dimension leaves a partial sum on each
+// rank; its bias is the part of the rank at position 0.
+struct Split {
+  DimId dim;
+  AxisId axis;
+  bool zigzag =
+      false;  // Of 2n equal pieces, position i has pieces i and 2n − 1 − i: balances causal attention.
+  bool operator==(const Split&) const = default;
+};
+struct Placement {
+  std::vector<Split> splits;
+  bool operator==(const Placement&) const = default;
+};
+
 struct Buffer {
   LabelId label;
   std::int32_t layer = -1;
@@ -166,6 +197,8 @@ struct Buffer {
   bool persistent =
       false;  // Lives across steps; otherwise from its first toucher's start to its last toucher's end.
   std::int64_t offset = -1;  // In the rank's arena, once a memory plan has placed it.
+  TensorId tensor;           // Of the Graph; invalid: the buffer holds none.
+  PlacementId placement;     // Of `tensor`; invalid: the whole of it.
   bool operator==(const Buffer&) const = default;
 };
 
@@ -175,6 +208,7 @@ struct Role {
   std::vector<Instruction> instructions;  // In issue order: the host thread launches them so.
   std::vector<Edge> edges;
   std::vector<Operand> operands;
+  std::vector<OpId> ops;  // Of the Graph.
   std::vector<Buffer> buffers;
   // Same instructions with the same dependencies and operands, wherever those stand in the shared arrays.
   bool operator==(const Role& other) const;
@@ -196,8 +230,13 @@ struct Program {
   std::vector<Kernel> kernels;
   std::vector<Role> roles;
   std::vector<Axis> axes;
+  std::vector<Placement> placements;
+  // By dimension of the Graph: its size over all ranks, padding included; empty where no Graph stands behind.
+  std::vector<std::int64_t> sizes;
   std::vector<RoleId> role_of;          // By rank; invalid: the rank idles.
   std::vector<std::int32_t> device_of;  // By rank: GPU of the Cluster, node · GPUs per node + index.
+  // By rank: global index of its replica's micro-batch 0; empty: all begin at 0.
+  std::vector<std::int32_t> first_microbatch;
   // True when steps are replayed as captured graphs (a node costs less than a launch).
   bool captured = false;
 

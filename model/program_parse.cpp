@@ -32,8 +32,9 @@ Program ProgramParser::parse() {
 }
 
 void ProgramParser::read_statement() {
-  static const std::vector<std::string> kStatements = {"program", "captured", "world",  "devices",
-                                                       "labels",  "axis",     "kernel", "role"};
+  static const std::vector<std::string> kStatements = {
+      "program", "captured", "world", "devices",          "labels",   "axis",
+      "kernel",  "role",     "sizes", "first-microbatch", "placement"};
   const Token word = in_.peek();
   if (word.kind != TokenKind::kWord) in_.fail_expected("a statement such as 'role' or 'kernel'");
   if (word.text == "program") return read_program_name();
@@ -41,6 +42,9 @@ void ProgramParser::read_statement() {
   if (word.text == "devices") return read_devices();
   if (word.text == "labels") return read_labels();
   if (word.text == "axis") return read_axis();
+  if (word.text == "sizes") return read_sizes();
+  if (word.text == "first-microbatch") return read_first_microbatch();
+  if (word.text == "placement") return read_placement();
   if (word.text == "kernel") return read_kernel();
   if (word.text == "role") return read_role();
   if (word.text != "captured") {
@@ -105,6 +109,38 @@ void ProgramParser::read_axis() {
   if (members_ > kMaxMembers) {
     in_.fail_at(keyword.offset, fmt::format("all axes together have more than {} members", kMaxMembers));
   }
+}
+
+void ProgramParser::read_sizes() {
+  const Token keyword = in_.take();
+  if (!program_.sizes.empty()) in_.fail_at(keyword.offset, "the sizes are given twice; expected them once");
+  do {
+    program_.sizes.push_back(in_.expect_integer("the size of a dimension", 1, kMaxInt64));
+  } while (in_.accept_punctuation(','));
+}
+
+void ProgramParser::read_first_microbatch() {
+  first_microbatch_offset_ = in_.take().offset;
+  if (!program_.first_microbatch.empty()) {
+    in_.fail_at(first_microbatch_offset_, "the first micro-batches are given twice; expected them once");
+  }
+  for (const std::int64_t first : read_numbers(in_, "a micro-batch", 0)) {
+    program_.first_microbatch.push_back(static_cast<std::int32_t>(first));
+  }
+}
+
+void ProgramParser::read_placement() {
+  in_.take();
+  Placement& placement = program_.placements.emplace_back();
+  if (in_.accept_word("whole")) return;
+  do {
+    in_.expect_word("split");
+    Split split;
+    split.dim = DimId(in_.expect_integer("a dimension", 0, kMaxInt32));
+    split.zigzag = in_.accept_word("zigzag");
+    split.axis = read_axis_reference();
+    placement.splits.push_back(split);
+  } while (in_.accept_punctuation(','));
 }
 
 void ProgramParser::read_kernel() {
@@ -187,6 +223,11 @@ void ProgramParser::finish() {
   if (implicit_world_) {
     std::vector<RankId>& everybody = program_.axes.front().groups.emplace_back();
     for (std::size_t rank = 0; rank < world; ++rank) everybody.emplace_back(static_cast<std::int64_t>(rank));
+  }
+  if (!program_.first_microbatch.empty() && program_.first_microbatch.size() != world) {
+    in_.fail_at(first_microbatch_offset_,
+                fmt::format("{} first micro-batches for {} ranks; expected one per rank",
+                            program_.first_microbatch.size(), world));
   }
   program_.device_of.resize(world);
   for (std::size_t rank = 0; rank < world; ++rank) program_.device_of[rank] = static_cast<std::int32_t>(rank);

@@ -102,6 +102,11 @@ void ProgramParser::read_buffer(RoleState& state) {
   buffer.bytes = read_bytes();
   buffer.persistent = in_.accept_word("persistent");
   if (in_.accept_word("at")) buffer.offset = read_bytes();
+  if (in_.accept_word("of")) buffer.tensor = TensorId(in_.expect_integer("a tensor's number", 0, kMaxInt32));
+  if (in_.accept_word("placed")) {
+    const auto last = static_cast<std::int64_t>(program_.placements.size()) - 1;
+    buffer.placement = PlacementId(in_.expect_integer("the number of a placement declared above", 0, last));
+  }
   state.role.buffers.push_back(buffer);
 }
 
@@ -155,6 +160,7 @@ Work ProgramParser::read_work() {
     if (in_.peek().kind == TokenKind::kWord && find_word<DType>(in_.peek().text)) {
       collective.dtype = read_enum<DType>("number format");
     }
+    if (in_.accept_word("max")) collective.reduction = Reduction::kMax;
     collective.axis = read_axis_reference();
     return collective;
   }
@@ -211,9 +217,10 @@ std::int32_t ProgramParser::read_peer() {
 }
 
 void ProgramParser::read_clauses(RoleState& state, Instruction& instruction) {
-  static const std::vector<std::string> kClauses = {"on", "for", "after", "reads", "writes"};
+  static const std::vector<std::string> kClauses = {"on", "for", "after", "reads", "writes", "ops", "part"};
   instruction.after.begin = static_cast<std::int32_t>(state.role.edges.size());
   instruction.operands.begin = static_cast<std::int32_t>(state.role.operands.size());
+  instruction.ops.begin = static_cast<std::int32_t>(state.role.ops.size());
   while (!in_.at_line_end()) {
     const Token word = in_.peek();
     if (word.kind != TokenKind::kWord) in_.fail_expected("a clause such as 'after', or the end of the line");
@@ -229,12 +236,25 @@ void ProgramParser::read_clauses(RoleState& state, Instruction& instruction) {
       read_after(state);
     } else if (word.text == "reads" || word.text == "writes") {
       read_operands(state, word.text == "writes");
+    } else if (word.text == "ops") {
+      read_ops(state);
+    } else if (word.text == "part") {
+      in_.take();
+      instruction.part = static_cast<std::int32_t>(in_.expect_integer("a part", 0, kMaxInt32));
     } else {
       in_.fail_unknown(word, "clause", word.text, kClauses);
     }
   }
   instruction.after.end = static_cast<std::int32_t>(state.role.edges.size());
   instruction.operands.end = static_cast<std::int32_t>(state.role.operands.size());
+  instruction.ops.end = static_cast<std::int32_t>(state.role.ops.size());
+}
+
+void ProgramParser::read_ops(RoleState& state) {
+  in_.take();
+  do {
+    state.role.ops.emplace_back(in_.expect_integer("an op's number", 0, kMaxInt32));
+  } while (in_.accept_punctuation(','));
 }
 
 void ProgramParser::read_after(RoleState& state) {

@@ -64,6 +64,9 @@ class ProgramParser {
   void read_world();
   void read_devices();
   void read_axis();
+  void read_sizes();
+  void read_first_microbatch();
+  void read_placement();
   void read_kernel();
   void read_kernel_field(Kernel& kernel);
   void read_role();
@@ -79,6 +82,7 @@ class ProgramParser {
   AxisId read_axis_reference();
   std::int32_t read_peer();
   void read_clauses(RoleState& state, Instruction& instruction);
+  void read_ops(RoleState& state);
   void read_after(RoleState& state);
   void read_operands(RoleState& state, bool writes);
   void resolve_pending(RoleState& state);
@@ -120,6 +124,7 @@ class ProgramParser {
   std::unordered_set<std::string> role_names_;
   std::optional<std::vector<std::int64_t>> devices_;
   std::size_t devices_offset_ = 0;
+  std::size_t first_microbatch_offset_ = 0;
 };
 
 }  // namespace orrery

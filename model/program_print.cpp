@@ -89,6 +89,7 @@ class Printer {
 
  private:
   void print_header();
+  void print_graph_facts();
   void print_kernel(std::size_t index);
   void print_role(std::size_t index, std::span<const RankId> ranks);
   void print_streams(const Role& role);
@@ -186,8 +187,28 @@ void Printer::print_header() {
       add("\n");
     }
   }
+  print_graph_facts();
   for (std::size_t i = 0; i < program_.kernels.size(); ++i) {
     if (!plain_[i] || !kernels_implied_) print_kernel(i);
+  }
+}
+
+// What binds the program to a Graph.
+void Printer::print_graph_facts() {
+  if (!program_.sizes.empty()) add("sizes {}\n", fmt::join(program_.sizes, ","));
+  if (!program_.first_microbatch.empty()) {
+    const std::vector<std::int64_t> first(program_.first_microbatch.begin(), program_.first_microbatch.end());
+    add("first-microbatch {}\n", format_numbers(first));
+  }
+  for (const Placement& placement : program_.placements) {
+    add_text("placement ");
+    if (placement.splits.empty()) add_text("whole");
+    for (std::size_t i = 0; i < placement.splits.size(); ++i) {
+      const Split& split = placement.splits[i];
+      add("{}split {}{}", i == 0 ? "" : ", ", split.dim.value, split.zigzag ? " zigzag" : "");
+      print_axis(split.axis);
+    }
+    add_text("\n");
   }
 }
 
@@ -236,6 +257,8 @@ void Printer::print_buffer(const Buffer& buffer) {
   add(" {} {}", to_string(buffer.category), exact_bytes(buffer.bytes));
   if (buffer.persistent) add_text(" persistent");
   if (buffer.offset >= 0) add(" at {}", exact_bytes(buffer.offset));
+  if (buffer.tensor.valid()) add(" of {}", buffer.tensor.value);
+  if (buffer.placement.valid()) add(" placed {}", buffer.placement.value);
   add_text("\n");
 }
 
@@ -249,6 +272,10 @@ void Printer::print_instruction(const Role& role, const Instruction& instruction
   if (instruction.purpose != Purpose::kOther) add(" for {}", to_string(instruction.purpose));
   print_edges(role, instruction.after);
   print_operands(role, instruction.operands);
+  for (std::int32_t i = instruction.ops.begin; i < instruction.ops.end; ++i) {
+    add("{}{}", i == instruction.ops.begin ? " ops " : ",", role.ops[static_cast<std::size_t>(i)].value);
+  }
+  if (instruction.part >= 0) add(" part {}", instruction.part);
   add_text("\n");
 }
 
@@ -266,6 +293,7 @@ void Printer::print_work(const Work& work) {
   } else if (const auto* const collective = std::get_if<Collective>(&work)) {
     add("{} {}", to_string(collective->kind), exact_bytes(collective->bytes));
     if (collective->dtype != DType::kBf16) add(" {}", to_string(collective->dtype));
+    if (collective->reduction == Reduction::kMax) add_text(" max");
     print_axis(collective->axis);
   } else {
     const Copy& copy = std::get<Copy>(work);

@@ -106,6 +106,25 @@ void check_axes(const Program& program, Faults& faults) {
   }
 }
 
+void check_placements(const Program& program, Faults& faults) {
+  for (std::size_t p = 0; p < program.placements.size(); ++p) {
+    for (const Split& split : program.placements[p].splits) {
+      if (!within(program.axes, split.axis.value)) {
+        faults.push_back(
+            fmt::format("placement {} divides over axis {} of {}", p, split.axis.value, program.axes.size()));
+      }
+      if (!within(program.sizes, split.dim.value)) {
+        faults.push_back(
+            fmt::format("placement {} divides dimension {} of {}", p, split.dim.value, program.sizes.size()));
+      }
+    }
+  }
+  if (!program.first_microbatch.empty() && program.first_microbatch.size() != program.role_of.size()) {
+    faults.push_back(fmt::format("{} first micro-batches for {} ranks; expected one per rank",
+                                 program.first_microbatch.size(), program.role_of.size()));
+  }
+}
+
 // ---- Each role by itself.
 
 struct NameHash {
@@ -150,6 +169,9 @@ class RoleChecker {
     }
     if (buffer.layer < -1 || buffer.microbatch < -1) report(name(), "negative layer or micro-batch");
     if (buffer.bytes < 0 || buffer.offset < -1) report(name(), "negative size or offset");
+    if (buffer.placement.valid() && !within(program_.placements, buffer.placement.value)) {
+      report(name(), "placement {} of {}", buffer.placement.value, program_.placements.size());
+    }
   }
 
   void check_instruction(std::int32_t index) {
@@ -203,6 +225,9 @@ class RoleChecker {
       report(instruction_name(program_, instruction), "touches buffer {} of {}", buffer.value,
              role_.buffers.size());
     }
+    if (!within(role_.ops, instruction.ops)) {
+      report(instruction_name(program_, instruction), "its ops lie outside the role's ops");
+    }
   }
 
   void check_work(const Instruction& instruction) {
@@ -252,6 +277,7 @@ std::vector<std::string> verify(const Program& program) {
   check_kernels(program, faults);
   check_ranks(program, faults);
   check_axes(program, faults);
+  check_placements(program, faults);
   for (const Role& role : program.roles) RoleChecker(program, role, faults).check();
   // Whether ranks agree can only be asked of a program whose parts exist.
   if (faults.empty()) faults = verify_communication(program);

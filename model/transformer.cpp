@@ -1,58 +1,15 @@
 // Builds the forward Graph of a decoder transformer from its shape.
 
-#include "model/transformer.hpp"
-
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
+#include "model/transformer_builder.hpp"
 
 namespace orrery {
-namespace {
 
-// One weight of a packed projection: its name, its result's name and the dimensions it makes.
-struct Projection {
-  std::string weight;
-  std::string output;
-  std::vector<DimId> makes;
-};
-
-class Builder {
- public:
-  Builder(const TransformerConfig& config, DType compute);
-  Graph build();
-
- private:
-  DimId dim(std::string name, DimRole role, std::int64_t size);
-  void add_dims();
-  TensorId tensor(std::string name, TensorKind kind, DType dtype, std::vector<DimId> shape);
-  TensorId parameter(std::string name, std::vector<DimId> shape);
-  TensorId activation(const std::string& name, std::vector<DimId> shape);
-  Op& op(const std::string& name, OpKind kind, std::vector<TensorId> inputs, std::vector<TensorId> outputs);
-
-  // "layer3.norm1" becomes an op of that name with weight "layer3.norm1.weight".
-  TensorId norm(const std::string& name, TensorId x);
-  // y_i = x · w_i (+ b_i); the contracted dimensions are the trailing ones of x.
-  std::vector<TensorId> project(const std::string& name, TensorId x, std::vector<DimId> contracted,
-                                const std::vector<Projection>& projections, bool bias);
-  TensorId dropout(const std::string& name, TensorId x, double rate);
-  TensorId add(const std::string& name, TensorId a, TensorId b, const std::string& output);
-
-  TensorId embedding();
-  TensorId layer(std::int32_t block, TensorId x);
-  TensorId attention(const std::string& prefix, TensorId x);
-  TensorId mlp(const std::string& prefix, TensorId x);
-  void head(TensorId x);
-
-  const TransformerConfig& config_;
-  DType compute_;
-  Graph graph_;
-  std::int32_t block_ = 0;
-  DimId batch_, sequence_, hidden_, heads_, kv_heads_, head_dim_, ffn_, vocab_, positions_, embedding_;
-  TensorId table_;
-};
-
-Builder::Builder(const TransformerConfig& config, DType compute) : config_(config), compute_(compute) {
+TransformerBuilder::TransformerBuilder(const TransformerConfig& config, DType compute)
+    : config_(config), compute_(compute) {
   graph_.name = config.name;
   graph_.layers = static_cast<std::int32_t>(config.layers);
   // Enough for what a layer with everything switched on makes; saves moving the vectors as they grow.
@@ -61,12 +18,12 @@ Builder::Builder(const TransformerConfig& config, DType compute) : config_(confi
   add_dims();
 }
 
-DimId Builder::dim(std::string name, DimRole role, std::int64_t size) {
+DimId TransformerBuilder::dim(std::string name, DimRole role, std::int64_t size) {
   graph_.dims.push_back({std::move(name), role, size});
   return DimId(static_cast<std::int64_t>(graph_.dims.size()) - 1);
 }
 
-void Builder::add_dims() {
+void TransformerBuilder::add_dims() {
   batch_ = dim("batch", DimRole::kBatch, 0);
   sequence_ = dim("sequence", DimRole::kSequence, 0);
   hidden_ = dim("hidden", DimRole::kHidden, config_.hidden);
@@ -75,16 +32,19 @@ void Builder::add_dims() {
   kv_heads_ =
       config_.kv_heads == config_.heads ? heads_ : dim("kv_heads", DimRole::kKvHeads, config_.kv_heads);
   head_dim_ = dim("head_dim", DimRole::kHeadDim, config_.head_dim);
-  ffn_ = dim("ffn", DimRole::kFfn, config_.ffn);
+  if (!config_.all_layers_have_experts()) ffn_ = dim("ffn", DimRole::kFfn, config_.ffn);
   vocab_ = dim("vocab", DimRole::kVocab, config_.vocab);
   if (config_.positions == PositionKind::kLearned) {
     positions_ = dim("positions", DimRole::kPositions, config_.max_positions + config_.position_offset);
   }
   const bool projected = config_.embedding_dim != 0 && config_.embedding_dim != config_.hidden;
   embedding_ = projected ? dim("embedding", DimRole::kOther, config_.embedding_dim) : hidden_;
+  if (config_.latent.kv_dim != 0) add_latent_dims();
+  if (config_.experts.count != 0) add_expert_dims();
 }
 
-TensorId Builder::tensor(std::string name, TensorKind kind, DType dtype, std::vector<DimId> shape) {
+TensorId TransformerBuilder::tensor(std::string name, TensorKind kind, DType dtype,
+                                    std::vector<DimId> shape) {
   Tensor& made = graph_.tensors.emplace_back();
   made.name = std::move(name);
   made.kind = kind;
@@ -94,16 +54,16 @@ TensorId Builder::tensor(std::string name, TensorKind kind, DType dtype, std::ve
   return TensorId(static_cast<std::int64_t>(graph_.tensors.size()) - 1);
 }
 
-TensorId Builder::parameter(std::string name, std::vector<DimId> shape) {
+TensorId TransformerBuilder::parameter(std::string name, std::vector<DimId> shape) {
   return tensor(std::move(name), TensorKind::kParameter, compute_, std::move(shape));
 }
 
-TensorId Builder::activation(const std::string& name, std::vector<DimId> shape) {
+TensorId TransformerBuilder::activation(const std::string& name, std::vector<DimId> shape) {
   return tensor(name, TensorKind::kActivation, compute_, std::move(shape));
 }
 
-Op& Builder::op(const std::string& name, OpKind kind, std::vector<TensorId> inputs,
-                std::vector<TensorId> outputs) {
+Op& TransformerBuilder::op(const std::string& name, OpKind kind, std::vector<TensorId> inputs,
+                           std::vector<TensorId> outputs) {
   const OpId id(static_cast<std::int64_t>(graph_.ops.size()));
   for (const TensorId output : outputs) graph_.tensors[output.index()].producer = id;
   Op& made = graph_.ops.emplace_back();
@@ -115,29 +75,39 @@ Op& Builder::op(const std::string& name, OpKind kind, std::vector<TensorId> inpu
   return made;
 }
 
-TensorId Builder::norm(const std::string& name, TensorId x) {
-  const bool bias = config_.norm == NormKind::kLayer;
-  const DimId normed = graph_[x].shape.back();
-  std::vector<TensorId> inputs = {x, parameter(name + ".weight", {normed})};
-  if (bias) inputs.push_back(parameter(name + ".bias", {normed}));
+TensorId TransformerBuilder::norm(const std::string& name, TensorId x, std::size_t over, bool weighted) {
+  const bool bias = weighted && config_.norm == NormKind::kLayer && config_.norm_bias;
+  const std::vector<DimId> normed(graph_[x].shape.end() - static_cast<std::ptrdiff_t>(over),
+                                  graph_[x].shape.end());
+  std::vector<TensorId> inputs = {x};
+  if (weighted) inputs.push_back(parameter(name + ".weight", normed));
+  if (bias) inputs.push_back(parameter(name + ".bias", normed));
   const TensorId y = activation(name + ".output", graph_[x].shape);
   OpAttributes& attributes = op(name, OpKind::kNorm, std::move(inputs), {y}).attributes;
   attributes.norm = config_.norm;
   attributes.epsilon = config_.norm_epsilon;
   attributes.bias = bias;
+  attributes.weight = weighted;
   return y;
 }
 
-std::vector<TensorId> Builder::project(const std::string& name, TensorId x, std::vector<DimId> contracted,
-                                       const std::vector<Projection>& projections, bool bias) {
+std::vector<TensorId> TransformerBuilder::project(const std::string& name, TensorId x,
+                                                  const std::vector<DimId>& contracted,
+                                                  const std::vector<Projection>& projections, bool bias,
+                                                  const std::vector<DimId>& batch) {
   std::vector<TensorId> inputs = {x};
   std::vector<TensorId> biases;
   std::vector<TensorId> outputs;
   for (const Projection& projection : projections) {
-    std::vector<DimId> weight = contracted;
+    std::vector<DimId> weight = batch;
+    weight.insert(weight.end(), contracted.begin(), contracted.end());
     weight.insert(weight.end(), projection.makes.begin(), projection.makes.end());
     inputs.push_back(parameter(projection.weight + "_weight", std::move(weight)));
-    if (bias) biases.push_back(parameter(projection.weight + "_bias", projection.makes));
+    if (bias) {
+      std::vector<DimId> made = batch;
+      made.insert(made.end(), projection.makes.begin(), projection.makes.end());
+      biases.push_back(parameter(projection.weight + "_bias", std::move(made)));
+    }
     std::vector<DimId> shape = graph_[x].shape;
     shape.resize(shape.size() - contracted.size());
     shape.insert(shape.end(), projection.makes.begin(), projection.makes.end());
@@ -148,7 +118,7 @@ std::vector<TensorId> Builder::project(const std::string& name, TensorId x, std:
   return outputs;
 }
 
-TensorId Builder::dropout(const std::string& name, TensorId x, double rate) {
+TensorId TransformerBuilder::dropout(const std::string& name, TensorId x, double rate) {
   if (rate == 0) return x;
   const TensorId y = activation(name + ".output", graph_[x].shape);
   const TensorId mask = tensor(name + ".mask", TensorKind::kActivation, DType::kUint8, graph_[x].shape);
@@ -156,13 +126,29 @@ TensorId Builder::dropout(const std::string& name, TensorId x, double rate) {
   return y;
 }
 
-TensorId Builder::add(const std::string& name, TensorId a, TensorId b, const std::string& output) {
+TensorId TransformerBuilder::scale(const std::string& name, TensorId x, double factor) {
+  if (factor == 1) return x;
+  const TensorId y = activation(name + ".output", graph_[x].shape);
+  op(name, OpKind::kScale, {x}, {y}).attributes.scale = factor;
+  return y;
+}
+
+TensorId TransformerBuilder::softcap(const std::string& name, TensorId x, double limit) {
+  if (limit == 0) return x;
+  const TensorId y = activation(name + ".output", graph_[x].shape);
+  OpAttributes& attributes = op(name, OpKind::kUnary, {x}, {y}).attributes;
+  attributes.activation = Activation::kTanhCap;
+  attributes.limit = limit;
+  return y;
+}
+
+TensorId TransformerBuilder::add(const std::string& name, TensorId a, TensorId b, const std::string& output) {
   const TensorId y = activation(output, graph_[a].shape);
   op(name, OpKind::kAdd, {a, b}, {y});
   return y;
 }
 
-TensorId Builder::embedding() {
+TensorId TransformerBuilder::embedding() {
   const TensorId ids = tensor("token_ids", TensorKind::kInput, DType::kInt64, {batch_, sequence_});
   table_ = parameter("embedding.table", {vocab_, embedding_});
   TensorId x = activation("embedding.tokens.output", {batch_, sequence_, embedding_});
@@ -171,6 +157,7 @@ TensorId Builder::embedding() {
     x = project("embedding.project", x, {embedding_},
                 {{"embedding.project", "embedding.project.output", {hidden_}}}, false)[0];
   }
+  x = scale("embedding.scale", x, config_.embedding_scale);
   if (config_.positions == PositionKind::kLearned) {
     const TensorId table = parameter("embedding.position_table", {positions_, hidden_});
     const TensorId y = activation("embedding.positions.output", {batch_, sequence_, hidden_});
@@ -180,73 +167,28 @@ TensorId Builder::embedding() {
   return dropout("embedding.dropout", x, config_.embedding_dropout);
 }
 
-TensorId Builder::attention(const std::string& prefix, TensorId x) {
-  const std::string names = prefix + "attention.";
-  const std::vector<TensorId> qkv = project(prefix + "qkv", x, {hidden_},
-                                            {{names + "q", names + "q", {heads_, head_dim_}},
-                                             {names + "k", names + "k", {kv_heads_, head_dim_}},
-                                             {names + "v", names + "v", {kv_heads_, head_dim_}}},
-                                            config_.qkv_bias);
-  TensorId q = qkv[0];
-  TensorId k = qkv[1];
-  if (config_.qk_norm) {
-    q = norm(prefix + "q_norm", q);
-    k = norm(prefix + "k_norm", k);
-  }
-  if (config_.positions == PositionKind::kRope) {
-    const TensorId q_rotated = activation(names + "q_rotated", graph_[q].shape);
-    const TensorId k_rotated = activation(names + "k_rotated", graph_[k].shape);
-    OpAttributes& attributes = op(prefix + "rope", OpKind::kRope, {q, k}, {q_rotated, k_rotated}).attributes;
-    attributes.rotary_fraction = config_.rotary_fraction;
-    attributes.rope_theta = config_.rope_theta;
-    q = q_rotated;
-    k = k_rotated;
-  }
-  const TensorId context = activation(names + "context", graph_[q].shape);
-  const TensorId lse =
-      tensor(names + "lse", TensorKind::kActivation, DType::kFp32, {batch_, sequence_, heads_});
-  op(prefix + "attention", OpKind::kAttention, {q, k, qkv[2]}, {context, lse});
-  const TensorId y = project(prefix + "attention_out", context, {heads_, head_dim_},
-                             {{names + "out", names + "output", {hidden_}}}, config_.attention_out_bias)[0];
-  return dropout(prefix + "attention_dropout", y, config_.residual_dropout);
+TensorId TransformerBuilder::residual_part(const std::string& name, TensorId x) {
+  if (config_.post_norm) x = norm(name + "_norm", x);
+  return scale(name + "_scale", x, config_.residual_scale);
 }
 
-TensorId Builder::mlp(const std::string& prefix, TensorId x) {
-  const std::string names = prefix + "mlp.";
-  const std::vector<DimId> inner = {batch_, sequence_, ffn_};
-  TensorId y;
-  if (config_.gated_mlp) {
-    const std::vector<TensorId> both = project(
-        prefix + "gate_up", x, {hidden_},
-        {{names + "gate", names + "gate", {ffn_}}, {names + "up", names + "up", {ffn_}}}, config_.mlp_bias);
-    const TensorId gated = activation(names + "gated", inner);
-    op(prefix + "gated", OpKind::kGated, both, {gated}).attributes.activation = config_.activation;
-    y = project(prefix + "down", gated, {ffn_}, {{names + "down", names + "output", {hidden_}}},
-                config_.mlp_bias)[0];
-  } else {
-    const std::vector<TensorId> up =
-        project(prefix + "fc1", x, {hidden_}, {{names + "fc1", names + "fc1", {ffn_}}}, config_.mlp_bias);
-    const TensorId activated = activation(names + "activated", inner);
-    op(prefix + "activation", OpKind::kUnary, up, {activated}).attributes.activation = config_.activation;
-    y = project(prefix + "fc2", activated, {ffn_}, {{names + "fc2", names + "output", {hidden_}}},
-                config_.mlp_bias)[0];
-  }
-  return dropout(prefix + "mlp_dropout", y, config_.residual_dropout);
-}
-
-TensorId Builder::layer(std::int32_t block, TensorId x) {
+TensorId TransformerBuilder::layer(std::int32_t block, TensorId x) {
   block_ = block;
   const std::string prefix = "layer" + std::to_string(block) + ".";
-  const TensorId normed = norm(prefix + "norm1", x);
-  const TensorId attended = attention(prefix, normed);
+  const TensorId normed = config_.pre_norm ? norm(prefix + "norm1", x) : x;
+  const TensorId attended = residual_part(prefix + "attention_post", attention(prefix, normed));
   const TensorId residual = add(prefix + "attention_add", x, attended, prefix + "residual");
-  const TensorId mlp_input = !config_.parallel_residual   ? norm(prefix + "norm2", residual)
-                             : !config_.shared_input_norm ? norm(prefix + "norm2", x)
-                                                          : normed;
-  return add(prefix + "mlp_add", residual, mlp(prefix, mlp_input), prefix + "output");
+  TensorId mlp_input = config_.parallel_residual ? x : residual;
+  if (config_.parallel_residual && config_.shared_input_norm) {
+    mlp_input = normed;
+  } else if (config_.pre_norm) {
+    mlp_input = norm(prefix + "norm2", mlp_input);
+  }
+  const TensorId part = residual_part(prefix + "mlp_post", mlp_or_experts(prefix, mlp_input));
+  return add(prefix + "mlp_add", residual, part, prefix + "output");
 }
 
-void Builder::head(TensorId x) {
+void TransformerBuilder::head(TensorId x) {
   ++block_;
   TensorId y = norm("final_norm", x);
   if (embedding_ != hidden_) {
@@ -256,8 +198,9 @@ void Builder::head(TensorId x) {
   std::vector<TensorId> inputs = {
       y, config_.tied_head ? table_ : parameter("head.weight", {embedding_, vocab_})};
   if (config_.head_bias) inputs.push_back(parameter("head.bias", {vocab_}));
-  const TensorId logits = activation("logits", {batch_, sequence_, vocab_});
+  TensorId logits = activation("logits", {batch_, sequence_, vocab_});
   op("head", OpKind::kMatmul, std::move(inputs), {logits}).attributes.bias = config_.head_bias;
+  logits = softcap("head.softcap", scale("head.scale", logits, config_.logit_scale), config_.logit_softcap);
 
   const TensorId labels = tensor("labels", TensorKind::kInput, DType::kInt64, {batch_, sequence_});
   const TensorId loss = tensor("loss", TensorKind::kActivation, DType::kFp32, {});
@@ -265,14 +208,12 @@ void Builder::head(TensorId x) {
   op("cross_entropy", OpKind::kCrossEntropy, {logits, labels}, {loss, lse});
 }
 
-Graph Builder::build() {
+Graph TransformerBuilder::build() {
   TensorId x = embedding();
   for (std::int32_t block = 1; block <= graph_.layers; ++block) x = layer(block, x);
   head(x);
   return std::move(graph_);
 }
-
-}  // namespace
 
 Graph build_forward(const TransformerConfig& config, DType compute) {
   const std::vector<std::string> faults = check(config);
@@ -280,7 +221,7 @@ Graph build_forward(const TransformerConfig& config, DType compute) {
     fail(ErrorKind::kInput, "{}: {}", config.name.empty() ? "model" : config.name,
          fmt::join(faults.begin(), faults.end(), "; "));
   }
-  return Builder(config, compute).build();
+  return TransformerBuilder(config, compute).build();
 }
 
 }  // namespace orrery

@@ -34,10 +34,9 @@ void check_blocks(const Plan& plan, const Graph& graph, Faults& faults) {
     std::int32_t next = 0;
     for (std::size_t s = 0; s < replica.stages.size(); ++s) {
       const Stage& stage = replica.stages[s];
-      if (stage.first_block != next || stage.last_block <= stage.first_block) {
-        faults.push_back(
-            fmt::format("{} covers blocks {} to {}; expected to start at {} and hold at least one",
-                        where(r, s), stage.first_block, stage.last_block - 1, next));
+      if (stage.first_block != next || stage.last_block < stage.first_block) {
+        faults.push_back(fmt::format("{} covers blocks from {} to before {}; expected to start at {}",
+                                     where(r, s), stage.first_block, stage.last_block, next));
       }
       next = stage.last_block;
     }
@@ -61,24 +60,56 @@ void check_ranks(const Plan& plan, Faults& faults) {
   };
   std::size_t degree = 0;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
-    for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
-      const auto& ranks = plan.replicas[r].stages[s].ranks;
-      for (const RankId rank : ranks) take(rank, where(r, s));
-      if (ranks.empty()) faults.push_back(where(r, s) + " has no ranks");
-      if (degree == 0) degree = ranks.size();
-      if (ranks.size() != degree) {
-        faults.push_back(
-            fmt::format("{} has {} ranks, others {}; every stage needs the same tensor-parallel "
-                        "degree",
-                        where(r, s), ranks.size(), degree));
+    const auto positions = pipeline_positions(plan.replicas[r]);
+    for (std::size_t p = 0; p < positions.size(); ++p) {
+      const std::string place = fmt::format("plan: replica {}, pipeline position {}", r, p);
+      for (const RankId rank : *positions[p]) take(rank, place);
+      if (positions[p]->empty()) faults.push_back(place + " has no ranks");
+      if (degree == 0) degree = positions[p]->size();
+      if (positions[p]->size() != degree) {
+        faults.push_back(fmt::format("{} has {} ranks, others {}; every one needs tp × cp ranks", place,
+                                     positions[p]->size(), degree));
       }
     }
+  }
+  if (plan.context_parallel < 1 || degree % static_cast<std::size_t>(plan.context_parallel) != 0) {
+    faults.push_back(
+        fmt::format("plan.cp: {} doesn't divide the {} ranks of a stage into tensor-parallel groups",
+                    plan.context_parallel, degree));
   }
   for (const RankId rank : plan.idle) take(rank, "plan: idle");
 }
 
+// The order of passes exists, and the stages lie where it expects them.
+void check_schedule(const Plan& plan, Faults& faults) {
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    const PipelineReplica& replica = plan.replicas[r];
+    const ScheduleShape shape = schedule_shape(plan, replica);
+    if (const std::string fault = schedule_fault(shape); !fault.empty()) {
+      faults.push_back(fmt::format("plan: replica {}: {}", r, fault));
+      continue;
+    }
+    const Schedule schedule = build_schedule(shape);
+    if (schedule.stages() != static_cast<std::int32_t>(std::ssize(replica.stages))) {
+      faults.push_back(fmt::format("plan: replica {} has {} stages on {} positions; {} needs {}", r,
+                                   replica.stages.size(), shape.ranks, to_string(plan.schedule),
+                                   schedule.stages()));
+      continue;
+    }
+    const auto positions = pipeline_positions(replica);
+    for (std::int32_t s = 0; s < schedule.stages(); ++s) {
+      const auto expected = static_cast<std::size_t>(schedule.place_of(s, 0).rank);
+      if (replica.stages[static_cast<std::size_t>(s)].ranks != *positions[expected]) {
+        faults.push_back(fmt::format("{} is not on the ranks of pipeline position {}, where {} puts it",
+                                     where(r, static_cast<std::size_t>(s)), expected,
+                                     to_string(plan.schedule)));
+      }
+    }
+  }
+}
+
 void check_divisible(const Plan& plan, const Graph& graph, Faults& faults) {
-  const auto degree = static_cast<std::int64_t>(plan.replicas.front().stages.front().ranks.size());
+  const std::int64_t degree = plan.tensor_parallel();
   for (const Dim& dim : graph.dims) {
     const bool divided =
         dim.role == DimRole::kHeads || dim.role == DimRole::kKvHeads || dim.role == DimRole::kFfn;
@@ -89,11 +120,63 @@ void check_divisible(const Plan& plan, const Graph& graph, Faults& faults) {
         fmt::format("plan.tp: {} {} don't divide by tp {} (remainder {}) on every stage; use tp {}", dim.size,
                     dim.name, degree, dim.size % degree, fits));
   }
-  if (plan.sequence_parallel && plan.sequence % degree != 0) {
+  const std::int64_t context = plan.context_parallel;
+  if (context > 1 && plan.sequence % (2 * context) != 0) {
     faults.push_back(
-        fmt::format("plan.sequence_parallel: sequence {} doesn't divide by tp {}; use a multiple, e.g. "
+        fmt::format("plan.cp: sequence {} doesn't divide into 2 × cp {} pieces of equal work; use a multiple "
+                    "of {}, e.g. {}",
+                    plan.sequence, context, 2 * context,
+                    (plan.sequence + 2 * context - 1) / (2 * context) * (2 * context)));
+  } else if (plan.sequence_parallel && plan.sequence / context % degree != 0) {
+    const std::int64_t unit = degree * context;
+    faults.push_back(
+        fmt::format("plan.sequence_parallel: sequence {} doesn't divide by tp {}{}; use a multiple, e.g. "
                     "{}, or switch sequence_parallel off",
-                    plan.sequence, degree, (plan.sequence + degree - 1) / degree * degree));
+                    plan.sequence, degree, context > 1 ? fmt::format(" × cp {}", context) : "",
+                    (plan.sequence + unit - 1) / unit * unit));
+  }
+}
+
+// What the roles' rules (planner/sharding.hpp) would divide wrongly, each once.
+void check_mechanisms(const Plan& plan, const Graph& graph, Faults& faults) {
+  bool across_heads = false, local = false;
+  for (const Op& op : graph.ops) {
+    const OpAttributes& attributes = op.attributes;
+    local = local || (op.kind == OpKind::kAttention && (attributes.window > 0 || attributes.chunk > 0));
+    across_heads = across_heads ||
+                   (op.kind == OpKind::kNorm && attributes.weight && graph[op.inputs[1]].shape.size() > 1);
+  }
+  if (across_heads && plan.tensor_parallel() > 1) {
+    faults.push_back("plan.tp: the norm of q and k over all heads would see one rank's alone; use tp 1");
+  }
+  if (local && plan.context_parallel > 1) {
+    faults.push_back("plan.cp: attention within a window isn't divided evenly by zigzag order; use cp 1");
+  }
+}
+
+void check_experts(const Plan& plan, const Graph& graph, Faults& faults) {
+  const std::int64_t degree = plan.expert_parallel;
+  if (degree <= 1) return;
+  const std::int64_t ranks = std::ssize(plan.replicas) * plan.context_parallel;
+  if (ranks % degree != 0) {
+    faults.push_back(
+        fmt::format("plan.ep: {} doesn't divide dp {} × cp {} = {} (tokens are exchanged among them)", degree,
+                    plan.replicas.size(), plan.context_parallel, ranks));
+  }
+  for (const PipelineReplica& replica : plan.replicas) {
+    if (replica.microbatches == plan.replicas.front().microbatches &&
+        replica.stages.size() == plan.replicas.front().stages.size()) {
+      continue;
+    }
+    faults.push_back("plan.ep: replicas that exchange tokens must have the same stages and micro-batches");
+    break;
+  }
+  const auto experts = std::find_if(graph.dims.begin(), graph.dims.end(),
+                                    [](const Dim& dim) { return dim.role == DimRole::kExperts; });
+  if (experts == graph.dims.end()) {
+    faults.push_back(fmt::format("plan.ep: {}, but the model has no experts; leave ep out", degree));
+  } else if (experts->size % degree != 0) {
+    faults.push_back(fmt::format("plan.ep: {} doesn't divide the model's {} experts", degree, experts->size));
   }
 }
 
@@ -141,7 +224,10 @@ std::vector<std::string> check(const Plan& plan, const Graph& graph) {
   if (plan.replicas.empty()) return {"plan: no pipeline replicas"};
   check_blocks(plan, graph, faults);
   check_ranks(plan, faults);
+  if (faults.empty()) check_schedule(plan, faults);
   if (faults.empty()) check_divisible(plan, graph, faults);
+  if (faults.empty()) check_experts(plan, graph, faults);
+  if (faults.empty()) check_mechanisms(plan, graph, faults);
   check_settings(plan, graph, faults);
   check_size(plan, graph, faults);
   return faults;
@@ -151,13 +237,14 @@ std::vector<std::string> warnings(const Plan& plan, const Graph& graph, const Cl
   Faults found;
   const std::int32_t per_node = cluster.node.gpus;
   std::int32_t crossing = 0;
-  std::int32_t degree = 0;
+  const std::int32_t degree = plan.tensor_parallel();
   for (const PipelineReplica& replica : plan.replicas) {
-    for (const Stage& stage : replica.stages) {
-      degree = static_cast<std::int32_t>(stage.ranks.size());
-      std::set<std::int32_t> nodes;
-      for (const RankId rank : stage.ranks) nodes.insert(rank.value / per_node);
-      crossing += nodes.size() > 1 ? 1 : 0;
+    for (const auto* const ranks : pipeline_positions(replica)) {
+      for (auto first = ranks->begin(); first != ranks->end(); first += degree) {
+        std::set<std::int32_t> nodes;
+        for (auto rank = first; rank != first + degree; ++rank) nodes.insert(rank->value / per_node);
+        crossing += nodes.size() > 1 ? 1 : 0;
+      }
     }
   }
   if (crossing > 0) {

@@ -26,49 +26,56 @@ std::string nearest_divisors(std::int64_t n, std::int64_t wanted) {
   return below == above || above < wanted ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
+std::string context_text(std::int32_t degree) { return degree > 1 ? fmt::format("cp {} × ", degree) : ""; }
+
 std::int32_t data_parallel_degree(const PlanShorthand& shorthand, std::int32_t gpus) {
-  const std::int64_t model_parallel = std::int64_t{shorthand.tp} * shorthand.pp;
+  const std::int32_t cp = shorthand.settings.context_parallel;
+  const std::int64_t model_parallel = std::int64_t{shorthand.tp} * cp * shorthand.pp;
   if (shorthand.dp > 0) {
     const std::int64_t used = model_parallel * shorthand.dp;
     if (used > gpus) {
       fail(ErrorKind::kInfeasible,
-           "plan: tp {} × pp {} × dp {} needs {} GPUs, the cluster has {}; lower a degree (dp at most {}) or "
+           "plan: tp {} × {}pp {} × dp {} needs {} GPUs, the cluster has {}; lower a degree (dp at most {}) "
+           "or "
            "add {} GPUs",
-           shorthand.tp, shorthand.pp, shorthand.dp, used, gpus, gpus / model_parallel, used - gpus);
+           shorthand.tp, context_text(cp), shorthand.pp, shorthand.dp, used, gpus, gpus / model_parallel,
+           used - gpus);
     }
     return shorthand.dp;
   }
   if (gpus % model_parallel != 0 || gpus < model_parallel) {
-    fail(
-        ErrorKind::kInfeasible,
-        "plan: tp {} × pp {} = {} doesn't divide the cluster's {} GPUs ({} left over); give dp to leave GPUs "
-        "idle, or change a degree so that the product is {}",
-        shorthand.tp, shorthand.pp, model_parallel, gpus, gpus % model_parallel,
-        nearest_divisors(gpus, model_parallel));
+    fail(ErrorKind::kInfeasible,
+         "plan: tp {} × {}pp {} = {} doesn't divide the cluster's {} GPUs ({} left over); give dp to leave "
+         "GPUs "
+         "idle, or change a degree so that the product is {}",
+         shorthand.tp, context_text(cp), shorthand.pp, model_parallel, gpus, gpus % model_parallel,
+         nearest_divisors(gpus, model_parallel));
   }
   return static_cast<std::int32_t>(gpus / model_parallel);
 }
 
-// Layers of each stage, first to last.
-std::vector<std::int32_t> stage_layers(const PlanShorthand& shorthand, std::int32_t layers) {
-  const std::int32_t stages = shorthand.pp;
-  if (stages > layers) {
-    fail(ErrorKind::kInfeasible, "plan.pp: {} stages but only {} layers; pp can be at most {}", stages,
-         layers, layers);
-  }
-  if (shorthand.layers_per_stage.empty()) {
+// Layers of each virtual stage, first to last.
+std::vector<std::int32_t> stage_layers(const PlanShorthand& shorthand, std::int32_t stages,
+                                       std::int32_t layers) {
+  const std::string key = stages == shorthand.pp ? "plan.pp" : "plan.virtual_stages";
+  const auto& given = shorthand.layers_per_stage;
+  if (given.empty()) {
+    if (stages > layers) {
+      fail(ErrorKind::kInfeasible,
+           "{}: {} stages but only {} layers; use at most {}, or say who gets how many with layers_per_stage",
+           key, stages, layers, layers);
+    }
     if (layers % stages != 0) {
       std::vector<std::int32_t> balanced(static_cast<std::size_t>(stages), layers / stages);
       for (std::int32_t i = 0; i < layers % stages; ++i)
         balanced[1 + static_cast<std::size_t>(i) % (balanced.size() - 1)] += 1;
       fail(ErrorKind::kInfeasible,
-           "plan.pp: {} layers don't divide over {} stages ({} left over); say who gets how many, e.g. "
-           "layers_per_stage: [{}], or use pp {}",
-           layers, stages, layers % stages, fmt::join(balanced, ", "), nearest_divisors(layers, stages));
+           "{}: {} layers don't divide over {} stages ({} left over); say who gets how many, e.g. "
+           "layers_per_stage: [{}], or use {} stages",
+           key, layers, stages, layers % stages, fmt::join(balanced, ", "), nearest_divisors(layers, stages));
     }
     return std::vector<std::int32_t>(static_cast<std::size_t>(stages), layers / stages);
   }
-  const auto& given = shorthand.layers_per_stage;
   if (std::ssize(given) != stages) {
     fail(ErrorKind::kInfeasible, "plan.layers_per_stage: {} entries for {} stages; give one entry per stage",
          given.size(), stages);
@@ -98,39 +105,57 @@ std::int64_t microbatches_per_replica(const PlanShorthand& shorthand, std::int32
   return shorthand.global_batch / unit;
 }
 
+// The stages of one replica, each on the ranks of its pipeline position.
+PipelineReplica make_replica(const PlanShorthand& shorthand, const Schedule& schedule,
+                             const std::vector<std::int32_t>& layers, std::int32_t d, std::int32_t dp) {
+  const std::int32_t inner = shorthand.tp * shorthand.settings.context_parallel;
+  PipelineReplica replica;
+  replica.microbatches = schedule.shape.microbatches;
+  std::int32_t block = 0;
+  for (std::int32_t s = 0; s < schedule.stages(); ++s) {
+    const std::int32_t position = schedule.place_of(s, 0).rank;
+    Stage stage;
+    stage.first_block = block;
+    block += layers[static_cast<std::size_t>(s)] + (s == 0 ? 1 : 0) + (s == schedule.stages() - 1 ? 1 : 0);
+    stage.last_block = block;
+    for (std::int32_t i = 0; i < inner; ++i) {
+      stage.ranks.push_back(RankId(i + inner * (d + std::int64_t{dp} * position)));
+    }
+    replica.stages.push_back(std::move(stage));
+  }
+  return replica;
+}
+
 }  // namespace
 
 Plan expand(const PlanShorthand& shorthand, const Graph& graph, std::int32_t gpus) {
-  const std::int32_t tp = shorthand.tp, pp = shorthand.pp;
-  if (tp < 1 || pp < 1 || shorthand.dp < 0) {
-    fail(ErrorKind::kInfeasible, "plan: degrees must be at least 1 (tp {}, pp {}, dp {})", tp, pp,
-         shorthand.dp);
+  const Plan& settings = shorthand.settings;
+  if (shorthand.tp < 1 || shorthand.pp < 1 || shorthand.dp < 0 || settings.context_parallel < 1) {
+    fail(ErrorKind::kInfeasible, "plan: degrees must be at least 1 (tp {}, cp {}, pp {}, dp {})",
+         shorthand.tp, settings.context_parallel, shorthand.pp, shorthand.dp);
   }
-  if (shorthand.settings.microbatch_size < 1) {
-    fail(ErrorKind::kInfeasible, "plan.microbatch: {} sequences; give 1 or more",
-         shorthand.settings.microbatch_size);
+  if (settings.microbatch_size < 1) {
+    fail(ErrorKind::kInfeasible, "plan.microbatch: {} sequences; give 1 or more", settings.microbatch_size);
   }
   const std::int32_t dp = data_parallel_degree(shorthand, gpus);
-  const std::vector<std::int32_t> layers = stage_layers(shorthand, graph.layers);
-  const std::int64_t microbatches = microbatches_per_replica(shorthand, dp);
-
-  Plan plan = shorthand.settings;
-  plan.replicas.assign(static_cast<std::size_t>(dp), {});
-  for (std::int32_t d = 0; d < dp; ++d) {
-    PipelineReplica& replica = plan.replicas[static_cast<std::size_t>(d)];
-    replica.microbatches = microbatches;
-    std::int32_t block = 0;
-    for (std::int32_t p = 0; p < pp; ++p) {
-      Stage stage;
-      stage.first_block = block;
-      block += layers[static_cast<std::size_t>(p)] + (p == 0 ? 1 : 0) + (p == pp - 1 ? 1 : 0);
-      stage.last_block = block;
-      for (std::int32_t t = 0; t < tp; ++t)
-        stage.ranks.push_back(RankId(t + tp * (d + std::int64_t{dp} * p)));
-      replica.stages.push_back(std::move(stage));
-    }
+  ScheduleShape shape;
+  shape.kind = settings.schedule;
+  shape.ranks = shorthand.pp;
+  shape.chunks = shorthand.virtual_stages;
+  shape.microbatches = static_cast<std::int32_t>(microbatches_per_replica(shorthand, dp));
+  shape.group = settings.interleave_group;
+  if (const std::string fault = schedule_fault(shape); !fault.empty()) {
+    fail(ErrorKind::kInfeasible, "plan.schedule: {}", fault);
   }
-  for (std::int32_t rank = tp * dp * pp; rank < gpus; ++rank) plan.idle.push_back(RankId(rank));
+  const Schedule schedule = build_schedule(shape);
+  const std::vector<std::int32_t> layers = stage_layers(shorthand, schedule.stages(), graph.layers);
+
+  Plan plan = settings;
+  for (std::int32_t d = 0; d < dp; ++d) {
+    plan.replicas.push_back(make_replica(shorthand, schedule, layers, d, dp));
+  }
+  const std::int32_t used = shorthand.tp * settings.context_parallel * dp * shorthand.pp;
+  for (std::int32_t rank = used; rank < gpus; ++rank) plan.idle.push_back(RankId(rank));
 
   const std::vector<std::string> faults = check(plan, graph);
   if (!faults.empty()) fail(ErrorKind::kInfeasible, "{}", fmt::join(faults, "\n"));

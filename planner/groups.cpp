@@ -16,26 +16,87 @@ AxisId add_axis(PlanAxes& plan_axes, Axis axis) {
   return AxisId(std::ssize(plan_axes.axes) - 1);
 }
 
+// Ranks of one pipeline position at equal context-parallel (tensor-parallel) index.
 Axis tensor_axis(const Plan& plan) {
   Axis axis{"tp", {}};
+  const std::ptrdiff_t tp = plan.tensor_parallel();
   for (const PipelineReplica& replica : plan.replicas) {
-    for (const Stage& stage : replica.stages) axis.groups.push_back(stage.ranks);
+    for (const auto* const ranks : pipeline_positions(replica)) {
+      for (auto first = ranks->begin(); first != ranks->end(); first += tp) {
+        axis.groups.emplace_back(first, first + tp);
+      }
+    }
   }
   return axis;
 }
 
-// Ranks of equal tensor-parallel index along the stages; `ends` keeps only the first and last stage.
-Axis stage_axis(const Plan& plan, const std::string& name, bool ends) {
-  Axis axis{name, {}};
+Axis context_axis(const Plan& plan) {
+  Axis axis{"cp", {}};
+  const auto tp = static_cast<std::size_t>(plan.tensor_parallel());
   for (const PipelineReplica& replica : plan.replicas) {
-    for (std::size_t t = 0; t < replica.stages.front().ranks.size(); ++t) {
-      std::vector<RankId> group;
-      for (std::size_t s = 0; s < replica.stages.size(); ++s) {
-        const bool end = s == 0 || s + 1 == replica.stages.size();
-        if (end || !ends) group.push_back(replica.stages[s].ranks[t]);
+    for (const auto* const ranks : pipeline_positions(replica)) {
+      for (std::size_t t = 0; t < tp; ++t) {
+        std::vector<RankId>& group = axis.groups.emplace_back();
+        for (std::size_t r = t; r < ranks->size(); r += tp) group.push_back((*ranks)[r]);
       }
-      axis.groups.push_back(std::move(group));
     }
+  }
+  return axis;
+}
+
+// Ranks of one pipeline position and tensor-parallel index, context parallel innermost, then data parallel.
+std::vector<RankId> token_ranks(const Plan& plan, const std::vector<const std::vector<RankId>*>& of_replicas,
+                                std::size_t t) {
+  std::vector<RankId> all;
+  for (const auto* const ranks : of_replicas) {
+    for (std::size_t i = t; i < ranks->size(); i += static_cast<std::size_t>(plan.tensor_parallel())) {
+      all.push_back((*ranks)[i]);
+    }
+  }
+  return all;
+}
+
+// Groups that exchange tokens. REQUIRES: replicas cut alike, as check(plan, graph) says where ep is above 1.
+Axis expert_axis(const Plan& plan) {
+  Axis axis{"ep", {}};
+  std::vector<std::vector<const std::vector<RankId>*>> by_replica;
+  for (const PipelineReplica& replica : plan.replicas) by_replica.push_back(pipeline_positions(replica));
+  for (std::size_t p = 0; p < by_replica.front().size(); ++p) {
+    std::vector<const std::vector<RankId>*> of_replicas;
+    for (const auto& positions : by_replica) of_replicas.push_back(positions[p]);
+    for (std::int32_t t = 0; t < plan.tensor_parallel(); ++t) {
+      const std::vector<RankId> all = token_ranks(plan, of_replicas, static_cast<std::size_t>(t));
+      for (auto first = all.begin(); first != all.end(); first += plan.expert_parallel) {
+        axis.groups.emplace_back(first, first + plan.expert_parallel);
+      }
+    }
+  }
+  return axis;
+}
+
+// Ranks of equal index along the pipeline.
+Axis pipeline_axis(const Plan& plan) {
+  Axis axis{"pp", {}};
+  for (const PipelineReplica& replica : plan.replicas) {
+    const auto positions = pipeline_positions(replica);
+    for (std::size_t i = 0; i < positions.front()->size(); ++i) {
+      std::vector<RankId>& group = axis.groups.emplace_back();
+      for (const auto* const ranks : positions) group.push_back((*ranks)[i]);
+    }
+  }
+  return axis;
+}
+
+// The holders of a tied token table in one replica: the first and the last stage. Where both are on the same
+// ranks the table is held, and its gradient summed, once.
+Axis embedding_axis(const Plan& plan) {
+  Axis axis{"embedding", {}};
+  if (plan.schedule == PipelineSchedule::kDualPipe) return axis;  // Both hold both ends.
+  for (const PipelineReplica& replica : plan.replicas) {
+    const auto& first = replica.stages.front().ranks;
+    const auto& last = replica.stages.back().ranks;
+    if (first == last) continue;
+    for (std::size_t i = 0; i < first.size(); ++i) axis.groups.push_back({first[i], last[i]});
   }
   return axis;
 }
@@ -43,20 +104,46 @@ Axis stage_axis(const Plan& plan, const std::string& name, bool ends) {
 Axis world_axis(const Plan& plan) {
   std::vector<RankId> all;
   for (const PipelineReplica& replica : plan.replicas) {
-    for (const Stage& stage : replica.stages) all.insert(all.end(), stage.ranks.begin(), stage.ranks.end());
+    for (const auto* const ranks : pipeline_positions(replica))
+      all.insert(all.end(), ranks->begin(), ranks->end());
   }
   std::sort(all.begin(), all.end());
   return {"world", {std::move(all)}};
 }
 
-// Blocks that the same stages hold in every replica.
+// Blocks that the same ranks hold in every replica.
 struct Segment {
   std::int32_t first_block = 0, last_block = 0;
-  std::vector<std::int32_t> stage_of;  // By replica.
+  std::vector<std::int32_t> stage_of;                // By replica.
+  std::vector<std::vector<std::int32_t>> positions;  // By replica: who holds it.
   std::int32_t colour = 0;
 };
 
-std::vector<Segment> segments(const Plan& plan, std::int32_t blocks) {
+bool share_ranks(const Segment& a, const Segment& b) {
+  for (std::size_t r = 0; r < a.positions.size(); ++r) {
+    for (const std::int32_t position : a.positions[r]) {
+      if (std::find(b.positions[r].begin(), b.positions[r].end(), position) != b.positions[r].end())
+        return true;
+    }
+  }
+  return false;
+}
+
+using Positions = std::vector<const std::vector<RankId>*>;
+
+std::vector<std::int32_t> holders(const Plan& plan, const PipelineReplica& replica,
+                                  const Positions& positions, std::int32_t stage) {
+  const auto& ranks = replica.stages[static_cast<std::size_t>(stage)].ranks;
+  const auto found =
+      std::find_if(positions.begin(), positions.end(), [&](const auto* known) { return *known == ranks; });
+  const auto position = static_cast<std::int32_t>(found - positions.begin());
+  const auto mirrored = static_cast<std::int32_t>(std::ssize(positions)) - 1 - position;
+  if (plan.schedule != PipelineSchedule::kDualPipe || mirrored == position) return {position};
+  return {std::min(position, mirrored), std::max(position, mirrored)};
+}
+
+std::vector<Segment> segments(const Plan& plan, const std::vector<Positions>& positions,
+                              std::int32_t blocks) {
   std::vector<Segment> found;
   std::vector<std::int32_t> stage_of(plan.replicas.size(), 0);
   for (std::int32_t block = 0; block < blocks; ++block) {
@@ -64,47 +151,71 @@ std::vector<Segment> segments(const Plan& plan, std::int32_t blocks) {
       const auto& stages = plan.replicas[r].stages;
       while (block >= stages[static_cast<std::size_t>(stage_of[r])].last_block) ++stage_of[r];
     }
-    if (found.empty() || found.back().stage_of != stage_of) found.push_back({block, block, stage_of, 0});
+    if (found.empty() || found.back().stage_of != stage_of) {
+      Segment& segment = found.emplace_back(Segment{block, block, stage_of, {}, 0});
+      for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        segment.positions.push_back(holders(plan, plan.replicas[r], positions[r], stage_of[r]));
+      }
+    }
     found.back().last_block = block + 1;
   }
-  // Segments that share a stage share its ranks, so they need different axes. Neighbours alone can do so.
+  // Segments that share ranks need different axes, unless they share all of them.
   for (std::size_t i = 0; i < found.size(); ++i) {
     std::vector<bool> taken(i + 1);
     for (std::size_t j = 0; j < i; ++j) {
-      bool shares = false;
-      for (std::size_t r = 0; r < plan.replicas.size() && !shares; ++r) {
-        shares = found[i].stage_of[r] == found[j].stage_of[r];
+      if (found[i].positions != found[j].positions && share_ranks(found[i], found[j])) {
+        taken[static_cast<std::size_t>(found[j].colour)] = true;
       }
-      if (shares) taken[static_cast<std::size_t>(found[j].colour)] = true;
     }
     while (taken[static_cast<std::size_t>(found[i].colour)]) ++found[i].colour;
   }
   return found;
 }
 
-void add_gradient_axes(const Plan& plan, std::int32_t blocks, PlanAxes& result) {
-  result.gradient.resize(plan.replicas.size());
-  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
-    for (const Stage& stage : plan.replicas[r].stages) {
-      result.gradient[r].emplace_back(static_cast<std::size_t>(stage.last_block - stage.first_block));
+// `experts`: only ranks that have the same experts belong together.
+void add_groups(const Plan& plan, const std::vector<Positions>& positions, const Segment& part, bool experts,
+                Axis& axis) {
+  const auto stride = static_cast<std::size_t>(experts ? plan.expert_parallel : 1);
+  const auto tp = static_cast<std::size_t>(plan.tensor_parallel());
+  for (std::size_t t = 0; t < tp; ++t) {
+    std::vector<RankId> all;
+    const std::size_t holders_count = part.positions.front().size();
+    // Holder by holder, so that the ranks of each stand in the order of its expert-parallel groups.
+    for (std::size_t h = 0; h < holders_count; ++h) {
+      Positions of_replicas;
+      for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        of_replicas.push_back(positions[r][static_cast<std::size_t>(part.positions[r][h])]);
+      }
+      const std::vector<RankId> of_holder = token_ranks(plan, of_replicas, t);
+      all.insert(all.end(), of_holder.begin(), of_holder.end());
     }
-  }
-  if (plan.replicas.size() < 2) return;
-
-  const std::vector<Segment> parts = segments(plan, blocks);
-  std::int32_t colours = 0;
-  for (const Segment& part : parts) colours = std::max(colours, part.colour + 1);
-  for (std::int32_t colour = 0; colour < colours; ++colour) {
-    Axis axis{colours == 1 ? "dp" : fmt::format("dp{}", colour), {}};
-    for (const Segment& part : parts) {
-      if (part.colour != colour) continue;
-      for (std::size_t t = 0; t < plan.replicas.front().stages.front().ranks.size(); ++t) {
-        std::vector<RankId> group;
-        for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
-          group.push_back(plan.replicas[r].stages[static_cast<std::size_t>(part.stage_of[r])].ranks[t]);
-        }
+    for (std::size_t e = 0; e < stride; ++e) {
+      std::vector<RankId> group;
+      for (std::size_t i = e; i < all.size(); i += stride) group.push_back(all[i]);
+      if (std::find(axis.groups.begin(), axis.groups.end(), group) == axis.groups.end()) {
         axis.groups.push_back(std::move(group));
       }
+    }
+  }
+}
+
+using AxisByBlock = std::vector<std::vector<std::vector<AxisId>>>;
+
+AxisByBlock gradient_axes(const Plan& plan, const std::vector<Positions>& positions,
+                          const std::vector<Segment>& parts, bool experts, PlanAxes& result) {
+  AxisByBlock of_block(plan.replicas.size());
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    for (const Stage& stage : plan.replicas[r].stages) {
+      of_block[r].emplace_back(static_cast<std::size_t>(stage.last_block - stage.first_block));
+    }
+  }
+  std::int32_t colours = 0;
+  for (const Segment& part : parts) colours = std::max(colours, part.colour + 1);
+  const std::string name = experts ? "edp" : plan.context_parallel > 1 ? "dp_cp" : "dp";
+  for (std::int32_t colour = 0; colour < colours; ++colour) {
+    Axis axis{colours == 1 ? name : fmt::format("{}{}", name, colour), {}};
+    for (const Segment& part : parts) {
+      if (part.colour == colour) add_groups(plan, positions, part, experts, axis);
     }
     const AxisId id = add_axis(result, std::move(axis));
     for (const Segment& part : parts) {
@@ -112,12 +223,21 @@ void add_gradient_axes(const Plan& plan, std::int32_t blocks, PlanAxes& result) 
       for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
         const auto s = static_cast<std::size_t>(part.stage_of[r]);
         for (std::int32_t block = part.first_block; block < part.last_block; ++block) {
-          result.gradient[r][s][static_cast<std::size_t>(block - plan.replicas[r].stages[s].first_block)] =
-              id;
+          of_block[r][s][static_cast<std::size_t>(block - plan.replicas[r].stages[s].first_block)] = id;
         }
       }
     }
   }
+  return of_block;
+}
+
+void add_gradient_axes(const Plan& plan, std::int32_t blocks, PlanAxes& result) {
+  std::vector<Positions> positions;
+  for (const PipelineReplica& replica : plan.replicas) positions.push_back(pipeline_positions(replica));
+  const std::vector<Segment> parts = segments(plan, positions, blocks);
+  result.gradient = gradient_axes(plan, positions, parts, false, result);
+  result.expert_gradient =
+      plan.expert_parallel > 1 ? gradient_axes(plan, positions, parts, true, result) : result.gradient;
 }
 
 }  // namespace
@@ -125,9 +245,11 @@ void add_gradient_axes(const Plan& plan, std::int32_t blocks, PlanAxes& result) 
 PlanAxes plan_axes(const Plan& plan, const Graph& graph, bool tied_embedding) {
   PlanAxes result;
   result.tensor = add_axis(result, tensor_axis(plan));
-  result.pipeline = add_axis(result, stage_axis(plan, "pp", false));
+  result.context = add_axis(result, context_axis(plan));
+  if (plan.expert_parallel > 1) result.expert = add_axis(result, expert_axis(plan));
+  result.pipeline = add_axis(result, pipeline_axis(plan));
   add_gradient_axes(plan, graph.block_count(), result);
-  if (tied_embedding) result.embedding = add_axis(result, stage_axis(plan, "embedding", true));
+  if (tied_embedding) result.embedding = add_axis(result, embedding_axis(plan));
   if (plan.clip_gradients) result.world = add_axis(result, world_axis(plan));
   return result;
 }

@@ -1,6 +1,7 @@
 #include "planner/launch.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/stage_template.hpp"
 
@@ -29,13 +30,6 @@ KernelKind kernel_kind(OpKind kind) {
   }
 }
 
-std::int64_t local_dim(const Graph& graph, TensorId tensor, DimRole role, const Sizes& sizes) {
-  for (const DimId dim : graph[tensor].shape) {
-    if (graph[dim].role == role) return sizes[dim.index()];
-  }
-  return 1;
-}
-
 void set_matmul_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kernel& kernel) {
   // A packed projection is one product: its parts add up along the columns (along the contracted dimension
   // for the input's gradient).
@@ -45,6 +39,7 @@ void set_matmul_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kern
                                                                   : op.inputs.size() - 1;
   for (std::size_t pair = 0; pair < pairs; ++pair) {
     const Contraction part = contraction(graph, op, pair, sizes);
+    kernel.batch = part.batch;
     kernel.m = part.m;
     kernel.n = sums_k ? part.n : kernel.n + part.n;
     kernel.k = sums_k ? kernel.k + part.k : part.k;
@@ -52,12 +47,19 @@ void set_matmul_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kern
 }
 
 void set_attention_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kernel& kernel) {
-  const TensorId query = op.inputs[0];
-  kernel.m = kernel.n = local_dim(graph, query, DimRole::kSequence, sizes);
-  kernel.k = local_dim(graph, query, DimRole::kHeadDim, sizes);
+  const std::vector<DimId>& query = graph[op.inputs[0]].shape;
+  const std::int64_t sequence = sizes[query[1].index()];
+  const std::int64_t value_dim = sizes[graph[op.inputs[2]].shape[3].index()];
+  kernel.m = kernel.n = sequence;
+  // Latent attention has values of another size than keys: the mean does the same arithmetic.
+  kernel.k = (sizes[query[3].index()] + value_dim) / 2;
   // The heads' dimension may be shared with keys and values (multi-head attention) or not (grouped).
-  kernel.batch =
-      local_dim(graph, query, DimRole::kBatch, sizes) * local_dim(graph, query, DimRole::kHeads, sizes);
+  kernel.batch = sizes[query[0].index()] * sizes[query[2].index()];
+  // Within a window every query sees about as many keys: a plain product with the mean of them.
+  const OpAttributes& attributes = op.attributes;
+  const bool local = (attributes.window > 0 && attributes.window < sequence) ||
+                     (attributes.chunk > 0 && attributes.chunk < sequence);
+  if (local) kernel.n = std::llround(attention_pairs(attributes, sequence) / static_cast<double>(sequence));
 }
 
 struct LaunchTraffic {
@@ -78,10 +80,10 @@ struct LaunchTraffic {
     });
   }
   std::int64_t input_bytes(OpId op, TensorId tensor) const {
-    return sharding.gathers(op, tensor) ? sharding.gathered_bytes(tensor) : sharding.stored_bytes(tensor);
+    return sharding.bytes(tensor, sharding.needed(op, tensor));
   }
   std::int64_t output_bytes(OpId op, TensorId tensor) const {
-    return sharding.reduces(op, tensor) ? sharding.gathered_bytes(tensor) : sharding.stored_bytes(tensor);
+    return sharding.bytes(tensor, sharding.made(op, tensor));
   }
 
   void add_embedding(OpId id, Kernel& kernel) const {
@@ -148,10 +150,13 @@ Kernel launch_kernel(const Graph& graph, const GraphIndex& index, const Plan& pl
   for (const OpId id : launch.ops) {
     const Op& op = graph[id];
     const Sizes& sizes = sharding.sizes(id);
-    kernel.flops += flops(graph, op, sizes);
+    // Each context-parallel rank's queries meet the keys of all of them: in zigzag order as many for each.
+    const bool attends = op.kind == OpKind::kAttention || op.kind == OpKind::kAttentionGrad;
+    kernel.flops += flops(graph, op, sizes) * (attends ? sharding.context_parallel() : 1);
     if (kernel.kind == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
     if (kernel.kind == KernelKind::kAttention || kernel.kind == KernelKind::kAttentionBackward) {
       set_attention_shape(graph, op, sizes, kernel);
+      kernel.n *= sharding.context_parallel();
     }
     if (kernel.kind == KernelKind::kEmbedding) {
       traffic.add_embedding(id, kernel);

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <map>
 #include <thread>
+#include <tuple>
 
 #include "planner/groups.hpp"
 #include "planner/role_builder.hpp"
@@ -32,33 +33,50 @@ bool tied_embedding(const Graph& graph) {
   return false;
 }
 
-// Distinct roles and, by replica and stage, which of them it is.
+// Distinct roles and, by replica and pipeline position, which of them it is.
 struct RoleTable {
   std::vector<RoleShape> shapes;
-  std::vector<std::vector<RoleId>> of_stage;
+  std::vector<std::vector<RoleId>> of_position;
 };
 
-RoleTable find_roles(const Plan& plan, const PlanAxes& axes) {
+// By ranks, chunks and micro-batches: replicas cut alike share one schedule.
+using Schedules = std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Schedule>;
+
+const Schedule& schedule_of(const Plan& plan, const PipelineReplica& replica, Schedules& known) {
+  const ScheduleShape shape = schedule_shape(plan, replica);
+  const auto [found, inserted] = known.try_emplace({shape.ranks, shape.chunks, shape.microbatches});
+  if (inserted) found->second = build_schedule(shape);
+  return found->second;
+}
+
+RoleTable find_roles(const Plan& plan, const PlanAxes& axes, Schedules& schedules) {
   RoleTable table;
   std::map<RoleShape, RoleId> known;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
     const PipelineReplica& replica = plan.replicas[r];
-    table.of_stage.emplace_back();
-    for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+    const Schedule& schedule = schedule_of(plan, replica, schedules);
+    table.of_position.emplace_back();
+    for (std::int32_t position = 0; position < schedule.shape.ranks; ++position) {
       RoleShape shape;
-      shape.blocks = {replica.stages[s].first_block, replica.stages[s].last_block};
-      shape.stage = static_cast<std::int32_t>(s);
-      shape.stages = static_cast<std::int32_t>(replica.stages.size());
-      shape.microbatches = static_cast<std::int32_t>(replica.microbatches);
-      shape.replicas = static_cast<std::int32_t>(plan.replicas.size());
+      for (const std::int32_t s : schedule.stage_of[static_cast<std::size_t>(position)]) {
+        const Stage& stage = replica.stages[static_cast<std::size_t>(s)];
+        shape.chunks.push_back({stage.first_block, stage.last_block});
+        shape.gradient.push_back(axes.gradient[r][static_cast<std::size_t>(s)]);
+        shape.expert_gradient.push_back(axes.expert_gradient[r][static_cast<std::size_t>(s)]);
+      }
+      shape.position = position;
+      shape.microbatches = schedule.shape.microbatches;
+      shape.gradient_degree = static_cast<std::int32_t>(plan.replicas.size()) * plan.context_parallel *
+                              (schedule.bidirectional ? 2 : 1);
+      shape.expert_gradient_degree = shape.gradient_degree / plan.expert_parallel;
+      shape.schedule = &schedule;
       shape.pipeline = axes.pipeline;
       shape.world = axes.world;
       shape.embedding = axes.embedding;
       shape.tensor = axes.tensor;
-      shape.gradient = axes.gradient[r][s];
       const auto [found, inserted] = known.try_emplace(shape, RoleId(std::ssize(table.shapes)));
       if (inserted) table.shapes.push_back(shape);
-      table.of_stage.back().push_back(found->second);
+      table.of_position.back().push_back(found->second);
     }
   }
   return table;
@@ -86,48 +104,67 @@ void merge(LoweredRole lowered, Program& program) {
 }
 
 std::string role_name(const RoleShape& shape, const std::vector<RoleShape>& all) {
-  const auto same_stage = std::count_if(all.begin(), all.end(),
-                                        [&](const RoleShape& other) { return other.stage == shape.stage; });
+  const auto same = std::count_if(all.begin(), all.end(),
+                                  [&](const RoleShape& other) { return other.position == shape.position; });
   const auto ordinal = std::find(all.begin(), all.end(), shape) - all.begin();
-  return same_stage == 1 ? fmt::format("stage{}", shape.stage)
-                         : fmt::format("stage{}_{}", shape.stage, ordinal);
+  return same == 1 ? fmt::format("stage{}", shape.position)
+                   : fmt::format("stage{}_{}", shape.position, ordinal);
 }
 
 void bind_ranks(const Plan& plan, const RoleTable& roles, Program& program) {
-  const std::int32_t world = plan.world_size();
-  program.role_of.assign(static_cast<std::size_t>(world), RoleId());
-  program.device_of.resize(static_cast<std::size_t>(world));
-  for (std::int32_t rank = 0; rank < world; ++rank) program.device_of[static_cast<std::size_t>(rank)] = rank;
+  const auto world = static_cast<std::size_t>(plan.world_size());
+  program.role_of.assign(world, RoleId());
+  program.first_microbatch.assign(world, 0);
+  for (std::size_t rank = 0; rank < world; ++rank)
+    program.device_of.push_back(static_cast<std::int32_t>(rank));
+  std::int64_t first = 0;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
-    for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
-      for (const RankId rank : plan.replicas[r].stages[s].ranks) {
-        program.role_of[rank.index()] = roles.of_stage[r][s];
+    const auto positions = pipeline_positions(plan.replicas[r]);
+    for (std::size_t p = 0; p < positions.size(); ++p) {
+      for (const RankId rank : *positions[p]) {
+        program.role_of[rank.index()] = roles.of_position[r][p];
+        program.first_microbatch[rank.index()] = static_cast<std::int32_t>(first);
       }
     }
+    first += plan.replicas[r].microbatches;
   }
+}
+
+LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& plan,
+                       const Sharding& sharding, const KernelSet& kernels, const RoleShape& shape) {
+  LoweredRole lowered;
+  std::vector<StageTemplate> stages;
+  for (std::size_t c = 0; c < shape.chunks.size(); ++c) {
+    StageInput input{graph, index, plan, sharding, kernels, shape.chunks[c]};
+    input.whole_backward = input.split_backward = false;
+    for (const Pass& pass : shape.schedule->passes[static_cast<std::size_t>(shape.position)]) {
+      if (static_cast<std::size_t>(pass.chunk) != c) continue;
+      input.whole_backward = input.whole_backward || pass.kind == PassKind::kBackward;
+      input.split_backward = input.split_backward || pass.kind == PassKind::kBackwardInput;
+    }
+    stages.push_back(build_stage(input, lowered.symbols));
+  }
+  lowered.role = build_role(plan, stages, shape, lowered.symbols);
+  return lowered;
 }
 
 }  // namespace
 
 Program lower(const Graph& graph, const Plan& plan, int threads) {
   const GraphIndex index(graph);
-  const auto degree = static_cast<std::int32_t>(plan.replicas.front().stages.front().ranks.size());
-  const Sharding sharding(graph, plan, degree);
+  PlanAxes axes = plan_axes(plan, graph, tied_embedding(graph));
+  const Sharding sharding(graph, plan, {axes.tensor, axes.context, axes.expert});
   const KernelSet* const kernels = find_kernel_set(plan.kernel_set);
   assert(kernels != nullptr);
-  PlanAxes axes = plan_axes(plan, graph, tied_embedding(graph));
-  const RoleTable roles = find_roles(plan, axes);
+  Schedules schedules;
+  const RoleTable roles = find_roles(plan, axes, schedules);
 
   std::vector<LoweredRole> lowered(roles.shapes.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < lowered.size(); i = next++) {
-      const RoleShape& shape = roles.shapes[i];
-      SymbolTable& symbols = lowered[i].symbols;
-      const StageTemplate stage =
-          build_stage(graph, index, plan, sharding, *kernels, shape.blocks, axes.tensor, symbols);
-      lowered[i].role = build_role(plan, stage, shape, symbols);
-      lowered[i].role.name = role_name(shape, roles.shapes);
+      lowered[i] = lower_role(graph, index, plan, sharding, *kernels, roles.shapes[i]);
+      lowered[i].role.name = role_name(roles.shapes[i], roles.shapes);
     }
   };
   std::vector<std::jthread> helpers;
@@ -139,6 +176,8 @@ Program lower(const Graph& graph, const Plan& plan, int threads) {
   program.name = graph.name;
   program.captured = plan.cuda_graphs;
   program.axes = std::move(axes.axes);
+  program.placements = sharding.placements();
+  program.sizes = sharding.global_sizes();
   for (LoweredRole& role : lowered) merge(std::move(role), program);
   bind_ranks(plan, roles, program);
   return program;

@@ -21,6 +21,23 @@ struct PeakMemory {
 
 PeakMemory peak_memory(const Role& role);
 
+// The first and the last instruction to touch a buffer, in issue order; −1: nothing touches it.
+struct Lifetime {
+  std::int32_t first = -1, last = -1;
+};
+std::vector<Lifetime> lifetimes(const Role& role);  // By buffer.
+
+// What is live while `instruction` is the one that was issued last, and until the next point.
+struct MemoryPoint {
+  std::int32_t instruction = -1;  // −1: before the first, when only persistent buffers are live.
+  std::array<std::int64_t, kMemoryCategoryCount> by_category{};
+};
+
+// What is live, in issue order, as a staircase: a point wherever it changes. Of more than `most_points` (0:
+// as many as there are) only the highest of each of `most_points` equal windows of instructions is kept, so
+// that the peak of peak_memory survives.
+std::vector<MemoryPoint> memory_timeline(const Role& role, std::size_t most_points = 0);
+
 // Which roles need more than the GPU has, by how much and for what, and what the plan leaves untried; empty
 // when everything fits.
 std::string memory_fault(const Program& program, const Plan& plan, const GpuType& gpu);

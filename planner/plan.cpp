@@ -1,13 +1,8 @@
 #include "planner/plan.hpp"
 
-namespace orrery {
+#include <algorithm>
 
-std::string_view to_string(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::kOneForwardOneBackward: return "1f1b";
-  }
-  return "";
-}
+namespace orrery {
 
 std::string_view to_string(Recompute recompute) {
   switch (recompute) {
@@ -17,10 +12,37 @@ std::string_view to_string(Recompute recompute) {
   return "";
 }
 
+std::vector<const std::vector<RankId>*> pipeline_positions(const PipelineReplica& replica) {
+  std::vector<const std::vector<RankId>*> positions;
+  for (const Stage& stage : replica.stages) {
+    const bool known = std::any_of(positions.begin(), positions.end(),
+                                   [&](const auto* ranks) { return *ranks == stage.ranks; });
+    if (!known) positions.push_back(&stage.ranks);
+  }
+  return positions;
+}
+
+ScheduleShape schedule_shape(const Plan& plan, const PipelineReplica& replica) {
+  ScheduleShape shape;
+  shape.kind = plan.schedule;
+  shape.ranks = static_cast<std::int32_t>(pipeline_positions(replica).size());
+  // The two directions of DualPipe share their virtual stages.
+  if (plan.schedule != PipelineSchedule::kDualPipe && shape.ranks > 0) {
+    shape.chunks = static_cast<std::int32_t>(std::ssize(replica.stages)) / shape.ranks;
+  }
+  shape.microbatches = static_cast<std::int32_t>(replica.microbatches);
+  shape.group = plan.interleave_group;
+  return with_defaults(shape);
+}
+
+std::int32_t Plan::tensor_parallel() const {
+  return static_cast<std::int32_t>(std::ssize(replicas.front().stages.front().ranks)) / context_parallel;
+}
+
 std::int32_t Plan::world_size() const {
   std::size_t ranks = idle.size();
   for (const PipelineReplica& replica : replicas) {
-    for (const Stage& stage : replica.stages) ranks += stage.ranks.size();
+    for (const auto* const position : pipeline_positions(replica)) ranks += position->size();
   }
   return static_cast<std::int32_t>(ranks);
 }

@@ -12,27 +12,28 @@
 #include "base/dtype.hpp"
 #include "base/ids.hpp"
 #include "model/graph.hpp"
+#include "planner/pipeline_schedule.hpp"
 
 namespace orrery {
 
 struct Cluster;
 
-enum class ScheduleKind : std::uint8_t { kOneForwardOneBackward };
-std::string_view to_string(ScheduleKind kind);
-
 enum class Recompute : std::uint8_t { kNone, kFull };
 std::string_view to_string(Recompute recompute);
 
-// A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head).
+// A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head). It may be
+// empty.
 struct Stage {
   std::int32_t first_block = 0;
   std::int32_t last_block = 0;  // One past the end.
-  std::vector<RankId> ranks;    // The tensor-parallel group, in order; its size is the TP degree.
+  // Who does it, tensor parallel innermost: rank t of context-parallel position c is ranks[c · tp + t].
+  // Virtual stages of one pipeline position have the same ranks.
+  std::vector<RankId> ranks;
   bool operator==(const Stage&) const = default;
 };
 
 struct PipelineReplica {
-  std::vector<Stage> stages;
+  std::vector<Stage> stages;  // All virtual stages, in the order of the blocks.
   std::int64_t microbatches = 0;
   bool operator==(const PipelineReplica&) const = default;
 };
@@ -40,7 +41,14 @@ struct PipelineReplica {
 struct Plan {
   std::vector<PipelineReplica> replicas;
   std::vector<RankId> idle;
-  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
+  std::int32_t interleave_group = 0;  // Micro-batches per group of the interleaved schedule; 0: its default.
+  std::int32_t context_parallel = 1;
+  std::int32_t expert_parallel =
+      1;  // Divides data · context parallel ranks; experts are divided by tp as well.
+  // Slots of an expert, relative to its equal share of the tokens (Graph's bind): 1 costs what balanced
+  // dropless routing takes on average; above, an imbalance or a capacity factor.
+  double expert_slot_factor = 1.0;
   std::int64_t microbatch_size = 1;  // Sequences.
   std::int64_t sequence = 0;         // Tokens per sequence.
   bool sequence_parallel = false;
@@ -56,21 +64,28 @@ struct Plan {
   std::int64_t vocab_multiple = 128;  // The vocabulary is padded to a multiple of this times the TP degree.
   bool cuda_graphs = false;
 
+  std::int32_t tensor_parallel() const;
   std::int32_t world_size() const;
   std::int64_t global_batch() const;  // Sequences per step.
   bool operator==(const Plan&) const = default;
 };
 
+// The distinct ranks of a replica's stages, by pipeline position.
+std::vector<const std::vector<RankId>*> pipeline_positions(const PipelineReplica& replica);
+// Which order of passes a replica follows.
+ScheduleShape schedule_shape(const Plan& plan, const PipelineReplica& replica);
+
 // What people write. Degrees multiply to the number of GPUs used.
 struct PlanShorthand {
   std::int32_t tp = 1, pp = 1, dp = 0;  // dp 0: whatever is left of the GPUs.
+  std::int32_t virtual_stages = 0;      // Per pipeline position; 0: what the schedule usually has.
   std::vector<std::int32_t>
-      layers_per_stage;           // Empty: even; else one entry per stage, summing to the layers.
+      layers_per_stage;           // Empty: even; else one entry per virtual stage, summing to the layers.
   std::int64_t global_batch = 0;  // Sequences.
   Plan settings;                  // Everything that isn't a degree.
 };
 
-// The normal form. Rank order is Megatron's default: tensor parallel innermost, then data, then pipeline.
+// The normal form. Rank order is Megatron's default: tensor parallel innermost, then context, data, pipeline.
 // THROWS Error(kInfeasible) saying which constraint fails (heads, kv heads, ffn, batch, GPUs, layers), by how
 // much, and the nearest values that would work.
 Plan expand(const PlanShorthand& shorthand, const Graph& graph, std::int32_t gpus);

@@ -10,14 +10,25 @@ bool divided(DimRole role) {
          role == DimRole::kVocab;
 }
 
-std::int64_t local_size(const Dim& dim, std::int64_t size, std::int32_t degree, std::int64_t vocab_multiple) {
-  switch (dim.role) {
-    case DimRole::kHeads:
-    case DimRole::kKvHeads:
-    case DimRole::kFfn: return size / degree;
-    case DimRole::kVocab: return padded_vocab(size, vocab_multiple, degree) / degree;
-    default: return size;
-  }
+bool is_activation(const Tensor& tensor) {
+  return tensor.kind == TensorKind::kActivation || tensor.kind == TensorKind::kGradient;
+}
+
+bool has_role(const Graph& graph, TensorId tensor, DimRole role) {
+  const auto& shape = graph[tensor].shape;
+  return std::any_of(shape.begin(), shape.end(), [&](DimId dim) { return graph[dim].role == role; });
+}
+
+// These work on rows that lie with their tokens.
+bool at_tokens(OpKind kind) {
+  return kind == OpKind::kDispatch || kind == OpKind::kDispatchGrad || kind == OpKind::kCombine ||
+         kind == OpKind::kCombineGrad;
+}
+
+std::vector<TensorId> tensors_of(const Op& op) {
+  std::vector<TensorId> all = op.inputs;
+  all.insert(all.end(), op.outputs.begin(), op.outputs.end());
+  return all;
 }
 
 }  // namespace
@@ -27,72 +38,182 @@ std::int64_t padded_vocab(std::int64_t vocab, std::int64_t multiple, std::int32_
   return (vocab + unit - 1) / unit * unit;
 }
 
-Sharding::Sharding(const Graph& graph, const Plan& plan, std::int32_t tensor_parallel)
+Sharding::Sharding(const Graph& graph, const Plan& plan, ShardingAxes axes)
     : graph_(graph),
-      degree_(tensor_parallel),
-      scatter_(plan.sequence_parallel && tensor_parallel > 1),
-      whole_(bind(graph, plan.microbatch_size, plan.sequence)) {
-  for (std::size_t d = 0; d < graph.dims.size(); ++d) {
-    whole_[d] = local_size(graph.dims[d], whole_[d], degree_, plan.vocab_multiple);
-  }
-  scattered_sizes_ = whole_;
-  if (scatter_) {
-    for (std::size_t d = 0; d < graph.dims.size(); ++d) {
-      if (graph.dims[d].role == DimRole::kSequence) scattered_sizes_[d] /= degree_;
-    }
-  }
-  sharded_tensor_.resize(graph.tensors.size());
+      tensor_parallel_(plan.tensor_parallel()),
+      context_parallel_(plan.context_parallel),
+      expert_parallel_(plan.expert_parallel),
+      axes_(axes),
+      scatter_(plan.sequence_parallel && tensor_parallel_ > 1) {
+  set_sizes(plan);
+  classify_ops();
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
-    const auto& shape = graph.tensors[t].shape;
-    sharded_tensor_[t] = degree_ > 1 && std::any_of(shape.begin(), shape.end(),
-                                                    [&](DimId dim) { return divided(graph[dim].role); });
-  }
-  const auto any_sharded = [&](const std::vector<TensorId>& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(), [&](TensorId tensor) { return sharded(tensor); });
-  };
-  sharded_op_.resize(graph.ops.size());
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    sharded_op_[o] = any_sharded(graph.ops[o].inputs) || any_sharded(graph.ops[o].outputs);
-  }
-  scattered_.resize(graph.tensors.size());
-  if (!scatter_) return;
-  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
+    const TensorId id(static_cast<std::int64_t>(t));
     const Tensor& tensor = graph.tensors[t];
-    const bool activation = tensor.kind == TensorKind::kActivation || tensor.kind == TensorKind::kGradient;
     // The loss's log-sum-exp comes whole out of its own small all-reduces.
     const bool of_loss = tensor.producer.valid() && graph[tensor.producer].kind == OpKind::kCrossEntropy;
-    scattered_[t] = activation && !of_loss && !sharded_tensor_[t] && has_sequence(TensorId(t));
+    const bool scattered = scatter_ && is_activation(tensor) && !of_loss && !sharded(id);
+    const bool made_at_tokens = tensor.producer.valid() && at_tokens(graph[tensor.producer].kind);
+    const Rows rows = made_at_tokens ? Rows::kOfTokens : Rows::kOfExperts;
+    stored_.push_back(intern(place(id, true, scattered, rows)));
+    gathered_.push_back(intern(place(id, true, false, Rows::kOfExperts)));
+    everywhere_.push_back(intern(place(id, false, false, Rows::kOfExperts)));
+    of_tokens_.push_back(intern(place(id, true, scattered, Rows::kOfTokens)));
+    of_experts_.push_back(intern(place(id, true, scattered, Rows::kOfExperts)));
   }
 }
 
-bool Sharding::has_sequence(TensorId tensor) const {
-  const auto& shape = graph_[tensor].shape;
-  return std::any_of(shape.begin(), shape.end(),
-                     [&](DimId dim) { return graph_[dim].role == DimRole::kSequence; });
+// A rank's slots follow from its own tokens; all slots are those of the ranks that exchange rows.
+void Sharding::set_sizes(const Plan& plan) {
+  const std::int32_t token_ranks = context_parallel_ * (scatter_ ? tensor_parallel_ : 1);
+  const Sizes local =
+      bind(graph_, plan.microbatch_size, plan.sequence / token_ranks, plan.expert_slot_factor);
+  global_ = bind(graph_, plan.microbatch_size, plan.sequence);
+  for (std::size_t d = 0; d < graph_.dims.size(); ++d) {
+    if (graph_.dims[d].role == DimRole::kVocab) {
+      global_[d] = padded_vocab(global_[d], plan.vocab_multiple, tensor_parallel_);
+    }
+    if (graph_.dims[d].role == DimRole::kSlots) {
+      global_[d] = local[d] * expert_parallel_ * (scatter_ ? tensor_parallel_ : 1);
+    }
+  }
+  for (const bool expert : {false, true}) {
+    for (const bool scattered : {false, true}) {
+      Sizes& sizes = sizes_[expert ? 1 : 0][scattered ? 1 : 0];
+      sizes = global_;
+      for (std::size_t d = 0; d < graph_.dims.size(); ++d) {
+        const DimRole role = graph_.dims[d].role;
+        const bool tokens = role == DimRole::kSequence || role == DimRole::kSlots;
+        if (divided(role)) sizes[d] /= tensor_parallel_;
+        if (role == DimRole::kSequence) sizes[d] /= context_parallel_;
+        if (tokens && scattered && scatter_) sizes[d] /= tensor_parallel_;
+        if (role == (expert ? DimRole::kExperts : DimRole::kSlots)) sizes[d] /= expert_parallel_;
+      }
+    }
+  }
 }
 
-bool Sharding::reduces(OpId op, TensorId output) const {
-  if (!sharded(op) || sharded(output) || !has_sequence(output)) return false;
-  const OpKind kind = graph_[op].kind;
-  return kind == OpKind::kMatmul || kind == OpKind::kMatmulGradInput || kind == OpKind::kEmbedding;
+void Sharding::classify_ops() {
+  const std::size_t tensors = graph_.tensors.size();
+  sharded_tensor_.resize(tensors);
+  has_rows_.resize(tensors);
+  for (std::size_t t = 0; t < tensors; ++t) {
+    const TensorId id(static_cast<std::int64_t>(t));
+    has_rows_[t] = has_role(graph_, id, DimRole::kSlots);
+    const auto& shape = graph_.tensors[t].shape;
+    sharded_tensor_[t] = tensor_parallel_ > 1 && std::any_of(shape.begin(), shape.end(), [&](DimId dim) {
+                           return divided(graph_[dim].role);
+                         });
+  }
+  sharded_op_.resize(graph_.ops.size());
+  expert_op_.resize(graph_.ops.size());
+  of_expert_.resize(tensors);
+  for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+    const std::vector<TensorId> all = tensors_of(graph_.ops[o]);
+    const auto any = [&](const std::vector<bool>& of) {
+      return std::any_of(all.begin(), all.end(), [&](TensorId tensor) { return of[tensor.index()]; });
+    };
+    sharded_op_[o] = any(sharded_tensor_);
+    expert_op_[o] = any(has_rows_) && !at_tokens(graph_.ops[o].kind);
+    if (!expert_op_[o]) continue;
+    for (const TensorId tensor : all) {
+      const TensorKind kind = graph_[tensor].kind;
+      if (kind == TensorKind::kParameter || kind == TensorKind::kParameterGradient) {
+        of_expert_[tensor.index()] = true;
+      }
+    }
+  }
+}
+
+std::int32_t Sharding::degree(AxisId axis) const {
+  if (axis == axes_.tensor) return tensor_parallel_;
+  return axis == axes_.context ? context_parallel_ : expert_parallel_;
+}
+
+bool Sharding::has_tokens(TensorId tensor) const {
+  return has_rows_[tensor.index()] || has_role(graph_, tensor, DimRole::kSequence);
+}
+
+Placement Sharding::place(TensorId id, bool over_context, bool scattered, Rows rows) const {
+  const Tensor& tensor = graph_[id];
+  const bool tokens = is_activation(tensor) || tensor.kind == TensorKind::kInput;
+  Placement placement;
+  for (const DimId dim : tensor.shape) {
+    const DimRole role = graph_[dim].role;
+    if (divided(role) && tensor_parallel_ > 1) placement.splits.push_back({dim, axes_.tensor});
+    if (role == DimRole::kSequence && tokens) {
+      if (over_context && context_parallel_ > 1) placement.splits.push_back({dim, axes_.context, true});
+      if (scattered) placement.splits.push_back({dim, axes_.tensor});
+    }
+    if (role == DimRole::kSlots) {
+      if (scattered) placement.splits.push_back({dim, axes_.tensor});
+      if (rows == Rows::kOfTokens && expert_parallel_ > 1) placement.splits.push_back({dim, axes_.expert});
+    }
+    const bool rows_of_experts = has_rows_[id.index()] && rows == Rows::kOfExperts;
+    if (role == DimRole::kExperts && expert_parallel_ > 1 && (rows_of_experts || of_expert_[id.index()])) {
+      placement.splits.push_back({dim, axes_.expert});
+    }
+  }
+  return placement;
+}
+
+PlacementId Sharding::intern(const Placement& placement) {
+  const auto found = std::find(placements_.begin(), placements_.end(), placement);
+  const PlacementId id(found - placements_.begin());
+  if (found == placements_.end()) placements_.push_back(placement);
+  return id;
+}
+
+bool Sharding::attends(OpId op) const {
+  return context_parallel_ > 1 &&
+         (graph_[op].kind == OpKind::kAttention || graph_[op].kind == OpKind::kAttentionGrad);
+}
+
+PlacementId Sharding::needed(OpId op, TensorId input) const {
+  // Keys and values are attention's second and third input.
+  if (attends(op) && (input == graph_[op].inputs[1] || input == graph_[op].inputs[2])) {
+    return everywhere_[input.index()];
+  }
+  if (has_rows_[input.index()] && at_tokens(graph_[op].kind)) return of_tokens_[input.index()];
+  if (sharded(op)) return gathered_[input.index()];
+  return has_rows_[input.index()] ? of_experts_[input.index()] : stored(input);
+}
+
+PlacementId Sharding::made(OpId op, TensorId output) const {
+  const AxisId partial = partial_over(op, output);
+  if (!partial.valid()) return stored(output);
+  return partial == axes_.context ? everywhere_[output.index()] : gathered_[output.index()];
+}
+
+AxisId Sharding::partial_over(OpId op, TensorId output) const {
+  const Op& of = graph_[op];
+  const bool of_keys =
+      of.kind == OpKind::kAttentionGrad && (output == of.outputs[1] || output == of.outputs[2]);
+  if (attends(op) && of_keys) return axes_.context;
+  if (!sharded(op) || sharded(output) || !has_tokens(output)) return {};
+  const bool contracts = of.kind == OpKind::kMatmul || of.kind == OpKind::kMatmulGradInput ||
+                         of.kind == OpKind::kEmbedding || of.kind == OpKind::kHeadConcatGrad;
+  return contracts ? axes_.tensor : AxisId();
 }
 
 bool Sharding::partial_gradient(OpId op, TensorId output) const {
-  if (degree_ == 1 || graph_[output].kind != TensorKind::kParameterGradient || sharded(output)) return false;
+  if (tensor_parallel_ == 1 || graph_[output].kind != TensorKind::kParameterGradient || sharded(output)) {
+    return false;
+  }
   // A bias gradient of a matmul sums over whole sequences, which every rank has. Norms and positions see
   // only the rank's own heads (sharded op) or its own part of the sequence (scattered).
   if (graph_[op].kind == OpKind::kMatmulGradWeight) return !sharded(op) && scatter_;
   return sharded(op) || scatter_;
 }
 
-std::int64_t Sharding::stored_bytes(TensorId tensor) const {
-  return size_bytes(graph_, tensor, scattered(tensor) ? scattered_sizes_ : whole_);
+std::int64_t Sharding::elements(TensorId tensor, PlacementId placement) const {
+  std::int64_t count = element_count(graph_, tensor, global_);
+  for (const Split& split : placements_[placement.index()].splits) count /= degree(split.axis);
+  return count;
 }
 
-std::int64_t Sharding::gathered_bytes(TensorId tensor) const { return size_bytes(graph_, tensor, whole_); }
-
-std::int64_t Sharding::stored_elements(TensorId tensor) const {
-  return element_count(graph_, tensor, scattered(tensor) ? scattered_sizes_ : whole_);
+std::int64_t Sharding::bytes(TensorId tensor, PlacementId placement) const {
+  return elements(tensor, placement) * size_bytes(graph_[tensor].dtype);
 }
 
 }  // namespace orrery

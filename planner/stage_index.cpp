@@ -21,8 +21,8 @@ GraphIndex::GraphIndex(const Graph& graph)
 }
 
 std::vector<Stream> lowered_streams() {
-  return {{"compute", 0},       {"tensor", 0},        {"send_forward", 0}, {"recv_forward", 0},
-          {"send_backward", 0}, {"recv_backward", 0}, {"data", 0}};
+  return {{"compute", 0},   {"tensor", 0}, {"send_next", 0}, {"recv_previous", 0}, {"send_previous", 0},
+          {"recv_next", 0}, {"data", 0},   {"context", 0},   {"expert", 0}};
 }
 
 LabelId SymbolTable::label(const std::string& text) {

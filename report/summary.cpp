@@ -75,13 +75,17 @@ std::vector<std::string> all_warnings(const Scenario& scenario, const Graph& gra
 std::string describe_degrees(const Plan& plan) {
   if (plan.replicas.empty()) return "no replicas";
   const PipelineReplica& first = plan.replicas.front();
-  const std::size_t tp = first.stages.empty() ? 0 : first.stages.front().ranks.size();
+  const std::size_t positions = pipeline_positions(first).size();
   const bool uniform = std::ranges::all_of(plan.replicas, [&](const PipelineReplica& replica) {
-    return replica.stages.size() == first.stages.size() &&
-           std::ranges::all_of(replica.stages, [&](const Stage& stage) { return stage.ranks.size() == tp; });
+    return replica.stages.size() == first.stages.size() && pipeline_positions(replica).size() == positions;
   });
   if (!uniform) return fmt::format("{} replicas of different shape", plan.replicas.size());
-  return fmt::format("tp {}, pp {}, dp {}", tp, first.stages.size(), plan.replicas.size());
+  std::string text = fmt::format("tp {}, ", plan.tensor_parallel());
+  if (plan.context_parallel > 1) text += fmt::format("cp {}, ", plan.context_parallel);
+  text += fmt::format("pp {}, ", positions);
+  if (first.stages.size() > positions)
+    text += fmt::format("virtual stages {}, ", first.stages.size() / positions);
+  return text + fmt::format("dp {}", plan.replicas.size());
 }
 
 std::string describe_plan(const Plan& plan) {
@@ -106,12 +110,21 @@ double model_flops(const Graph& graph, std::int64_t batch, std::int64_t sequence
     if (op.kind != OpKind::kMatmul) continue;
     // x, then one weight per output.
     for (std::size_t pair = 0; pair < op.outputs.size(); ++pair) {
-      parameters += static_cast<double>(element_count(graph, op.inputs[1 + pair], sizes));
+      const TensorId weight = op.inputs[1 + pair];
+      parameters += active_share(graph, weight) * static_cast<double>(element_count(graph, weight, sizes));
     }
   }
   // A multiply-add is 2; the backward pass multiplies twice for each forward product.
   const double tokens = static_cast<double>(batch) * static_cast<double>(sequence);
   return 6.0 * parameters * tokens + 3.0 * attention_flops;
+}
+
+void add_step_times(std::span<const SimTime> step_ends, Summary& summary) {
+  SimTime before;
+  for (const SimTime end : step_ends) {
+    summary.step_times_s.push_back((end - before).seconds());
+    before = end;
+  }
 }
 
 Summary summarize(const Scenario& scenario, const Graph& graph, const Plan& plan, const Program& program,

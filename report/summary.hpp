@@ -2,6 +2,7 @@
 // What a Timeline says about a run: the figures of the one-screen summary and of --json.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,8 @@ struct Summary {
   std::int64_t tokens = 0;             // Of one step.
   std::string plan;                    // "tp 8, pp 16, dp 128; …": the decisions in one line.
   std::int32_t steps = 1;              // Simulated until the period settled.
+  // What each of them took, from the end of the one before; filled by add_step_times.
+  std::vector<double> step_times_s;
   bool settled = true;
   std::int32_t rank_classes = 0;
   std::vector<std::string> warnings;
@@ -42,6 +45,10 @@ struct Summary {
 
 Summary summarize(const Scenario& scenario, const Graph& graph, const Plan& plan, const Program& program,
                   const Timeline& timeline);
+
+// From when each simulated step ended (EngineCounters::step_ends). The last ones are the steady state after
+// the last change.
+void add_step_times(std::span<const SimTime> step_ends, Summary& summary);
 
 // 6 · (active parameters that multiply activations) · tokens plus causal-half attention, forward and
 // backward: three times the forward arithmetic of all matmuls with weights and of attention. The head counts,

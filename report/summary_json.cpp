@@ -72,6 +72,7 @@ std::string to_json(const Summary& summary, const Scenario& scenario, const Prog
       {"cost_per_million_tokens", summary.cost_per_million_tokens},
       {"currency", scenario.prices.currency},
       {"steps", summary.steps},
+      {"step_times_s", summary.step_times_s},
       {"settled", summary.settled},
       {"program", program_counts(summary, program)},
       {"warnings", summary.warnings},

@@ -61,6 +61,20 @@ void add_figures(std::string& table, const Summary& summary, const Scenario& sce
                               format_time(from_seconds(summary.step_time_high_s))));
 }
 
+// "180.2 ms, 121.0 ms, 120.1 ms; 61.0 ms lost": against the pace of the shortest.
+void add_steps_under_faults(std::string& table, const Summary& summary) {
+  constexpr std::size_t kShown = 4;
+  const std::vector<double>& steps = summary.step_times_s;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(steps.size(), kShown); ++i)
+    text += (i == 0 ? "" : ", ") + format_time(from_seconds(steps[i]));
+  if (steps.size() > kShown) text += fmt::format(", … ({} in all)", steps.size());
+  const double shortest_s = std::ranges::min(steps);
+  double more_s = 0;
+  for (const double step_s : steps) more_s += step_s - shortest_s;
+  add_line(table, fmt::format("  steps with faults   {}; {} lost", text, format_time(from_seconds(more_s))));
+}
+
 void add_time_shares(std::string& table, const Summary& summary) {
   const auto row = [&](std::string_view name, double fraction, std::string_view remark) {
     add_line(table,
@@ -118,10 +132,8 @@ std::vector<std::pair<std::string, std::size_t>> shown_stages(const Summary& sum
 
 void add_memory(std::string& table, const Summary& summary, const Scenario& scenario,
                 const Program& program) {
-  if (summary.peak_by_role.empty()) return;
   const std::int64_t capacity = scenario.cluster.node.gpu.memory_bytes;
   const std::string of = capacity > 0 ? fmt::format(", of {:.1f}", gib(capacity)) : "";
-  table += "\n";
   add_line(table, fmt::format("  {:<24}{:>9}{:>9}{:>12}{:>11}{:>11}{:>13}{:>8}", "memory in GiB" + of, "peak",
                               "", "parameters", "gradients", "optimizer", "activations", "other"));
   for (const auto& [name, role] : shown_stages(summary, program)) {
@@ -129,36 +141,42 @@ void add_memory(std::string& table, const Summary& summary, const Scenario& scen
   }
 }
 
-void add_remarks(std::string& table, const Summary& summary, const Scenario& scenario) {
+std::vector<std::string> remarks_of(const Summary& summary, const Scenario& scenario) {
   std::vector<std::string> remarks;
   for (const std::string& warning : summary.warnings) remarks.push_back("warning: " + warning);
   for (const std::string& note : scenario.notes) remarks.push_back("assumed: " + note);
-  if (remarks.empty()) return;
-  const std::size_t listed = remarks.size() <= kListedRemarks ? remarks.size() : kListedRemarks - 1;
-  // The empty line above is the first to go where the screen is full.
+  for (std::string& remark : remarks) std::ranges::replace(remark, '\n', ' ');
+  if (remarks.size() <= kListedRemarks) return remarks;
+  const std::size_t left_out = remarks.size() - (kListedRemarks - 1);
+  remarks.resize(kListedRemarks - 1);
+  remarks.push_back(fmt::format("and {} more; --json has all of them", left_out));
+  return remarks;
+}
+
+// An empty line where the screen has room for it beside the lines to come.
+void add_gap(std::string& table, std::size_t to_come) {
   const auto lines = static_cast<std::size_t>(std::ranges::count(table, '\n'));
-  if (lines + std::min(remarks.size(), kListedRemarks) < kLines) table += "\n";
-  for (std::size_t i = 0; i < listed; ++i) {
-    std::ranges::replace(remarks[i], '\n', ' ');
-    add_line(table, "  " + remarks[i]);
-  }
-  if (listed < remarks.size()) {
-    add_line(table, fmt::format("  and {} more; --json has all of them", remarks.size() - listed));
-  }
+  if (to_come > 0 && lines + to_come < kLines) table += "\n";
 }
 
 }  // namespace
 
-// Title 2, figures 3, time 5, memory 9, remarks 3 and two empty lines: kLines. Where all are there, the
-// interval takes the place of an empty line.
+// Title 2, figures 3, interval 1, steps with faults 1, time 5, memory 9, remarks 3: kLines.
 std::string to_table(const Summary& summary, const Scenario& scenario, const Program& program) {
+  constexpr std::size_t kTimeLines = 5;
+  const std::vector<std::string> remarks = remarks_of(summary, scenario);
+  const std::size_t stages = shown_stages(summary, program).size();
+  const std::size_t memory_lines = stages == 0 ? 0 : 1 + stages;
   std::string table;
   add_title(table, summary, scenario);
   add_figures(table, summary, scenario);
-  if (!has_interval(summary) || summary.peak_by_role.size() < kListedStages) table += "\n";
+  if (!scenario.faults.empty() && !summary.step_times_s.empty()) add_steps_under_faults(table, summary);
+  add_gap(table, kTimeLines + memory_lines + remarks.size());
   add_time_shares(table, summary);
-  add_memory(table, summary, scenario, program);
-  add_remarks(table, summary, scenario);
+  add_gap(table, memory_lines + remarks.size());
+  if (stages > 0) add_memory(table, summary, scenario, program);
+  if (stages > 0) add_gap(table, remarks.size());
+  for (const std::string& remark : remarks) add_line(table, "  " + remark);
   return table;
 }
 

@@ -31,6 +31,8 @@ std::string_view colour(Purpose purpose) {
     case Purpose::kOptimizer: return "rail_animation";
     case Purpose::kTensorParallel: return "bad";
     case Purpose::kSequenceParallel: return "thread_state_iowait";
+    case Purpose::kContextParallel: return "thread_state_uninterruptible";
+    case Purpose::kExpertParallel: return "heap_dump_stack_frame";
     case Purpose::kPipeline: return "yellow";
     case Purpose::kGradientReduce: return "terrible";
     case Purpose::kParameterGather: return "rail_load";

@@ -7,7 +7,10 @@ namespace {
 void read_degrees(const Section& section, PlanShorthand& plan) {
   section.integer("dp", plan.dp, 1, kMaxGpus);
   section.integer("tp", plan.tp, 1, kMaxGpus);
+  section.integer("cp", plan.settings.context_parallel, 1, kMaxGpus);
+  section.integer("ep", plan.settings.expert_parallel, 1, kMaxGpus);
   section.integer("pp", plan.pp, 1, kMaxGpus);
+  section.integer("virtual_stages", plan.virtual_stages, 1, 1024);
   for (const YamlNode* item : section.items("layers_per_stage")) {
     const auto layers = item->kind == YamlNode::Kind::kScalar ? parse_integer(item->text) : std::nullopt;
     if (!layers || *layers < 0 || *layers > 100'000) {
@@ -42,8 +45,11 @@ void read_plan(const Section& file, Scenario& scenario) {
   section.integer("microbatch", settings.microbatch_size, 1, 1'000'000);
   section.integer("zero", settings.zero_stage, 0, 1);
   section.boolean("sequence_parallel", settings.sequence_parallel);
-  section.choice<ScheduleKind>("schedule", settings.schedule,
-                               {{"1f1b", ScheduleKind::kOneForwardOneBackward}});
+  Choices<PipelineSchedule> schedules;
+  for (const PipelineSchedule kind : all_pipeline_schedules()) schedules.emplace_back(to_string(kind), kind);
+  section.choice("schedule", settings.schedule, schedules);
+  section.number("expert_capacity_factor", settings.expert_slot_factor, 0.01, 10'000);
+  section.integer("interleave_group", settings.interleave_group, 1, 1'000'000);
   section.choice<Recompute>("recompute", settings.recompute,
                             {{"none", Recompute::kNone}, {"full", Recompute::kFull}});
   section.choice<DType>("precision", settings.compute_dtype,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "scenarios/sections.hpp"
+#include "simulator/collective_cost.hpp"
 
 namespace orrery {
 
@@ -86,6 +87,42 @@ void read_faults(const Section& file, Scenario& scenario) {
   }
 }
 
+namespace {
+
+// "2.27" and "2.27.5" are NCCL 2's minor version 27.
+std::optional<std::int64_t> nccl_minor(std::string_view text) {
+  if (!text.starts_with("2.")) return std::nullopt;
+  text.remove_prefix(2);
+  const std::size_t dot = text.find('.');
+  if (dot != std::string_view::npos && !parse_integer(text.substr(dot + 1))) return std::nullopt;
+  const auto minor = parse_integer(text.substr(0, dot));
+  return minor && *minor >= 0 && *minor <= 999 ? minor : std::nullopt;
+}
+
+void read_nccl(const Section& section, const NodeType& node, CollectiveCosts& costs) {
+  std::string version;
+  section.text("nccl", version);
+  if (const auto minor = nccl_minor(version)) {
+    costs.nccl_minor = static_cast<std::int32_t>(*minor);
+  } else if (!version.empty()) {
+    section.fault("nccl", fmt::format("is {}; expected a version of NCCL 2, e.g. 2.27", quote(version)));
+  }
+  section.boolean("nvls", costs.nvls);
+  if (!section.has("nvls") || !costs.nvls) return;
+  if (node.gpus > 0 && !collective_machine(node).has_multicast())
+    section.fault("nvls",
+                  fmt::format("is true; {} in {} has no NVSwitch that multicasts (those of Hopper and "
+                              "later do); leave it out",
+                              node.gpu.name, node.name));
+  if (costs.nccl_minor < 17)
+    section.fault("nvls",
+                  fmt::format("is true; NCCL 2.{} hasn't got it, 2.17 and later have; leave it out or "
+                              "raise profile.nccl",
+                              costs.nccl_minor));
+}
+
+}  // namespace
+
 void read_profile(const Section& file, Scenario& scenario) {
   const YamlNode* node = file.node("profile");
   if (node == nullptr) return;
@@ -103,6 +140,7 @@ void read_profile(const Section& file, Scenario& scenario) {
   section.seconds("step_latency", profile.step_latency_s, 1);
   section.seconds("network_step_latency", profile.network_step_latency_s, 1);
   section.seconds("collective_base", profile.collective_base_s, 1);
+  read_nccl(section, scenario.cluster.node, profile.collectives);
   if (node->kind != YamlNode::Kind::kMap) return;
   for (std::size_t i = 0; i < node->keys.size(); ++i) {
     profile.provenance.push_back(

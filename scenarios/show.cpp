@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <sstream>
 
 #include "base/units.hpp"
 #include "model/program_ranks.hpp"
+#include "planner/schedule_diagram.hpp"
 
 namespace orrery {
 namespace {
@@ -82,6 +84,20 @@ std::string stage_content(const Stage& stage, std::int32_t layers) {
   return content + (stage.last_block > layers + 1 ? ", head" : "");
 }
 
+// The order of passes as a picture, where one fits into a terminal.
+void pipeline_lines(Out out, const Plan& plan) {
+  const ScheduleShape shape = schedule_shape(plan, plan.replicas.front());
+  if (shape.ranks < 2 || shape.ranks > 32 || shape.microbatches > 64) return;
+  const Schedule schedule = build_schedule(shape);
+  const ScheduleTiming timing = time_schedule(schedule, even_times(shape, 1, 1, 1));
+  fmt::format_to(out,
+                 "  passes by pipeline position, if forward, input and weight gradients took equally long "
+                 "({:.1f} % bubble):\n",
+                 100 * timing.bubble_rate);
+  std::istringstream lines(pipeline_diagram(schedule, timing));
+  for (std::string line; std::getline(lines, line);) fmt::format_to(out, "    {}\n", line);
+}
+
 void replica_lines(Out out, const Plan& plan, std::int32_t layers) {
   for (std::size_t begin = 0; begin < plan.replicas.size();) {
     std::size_t end = begin + 1;
@@ -94,6 +110,7 @@ void replica_lines(Out out, const Plan& plan, std::int32_t layers) {
     }
     begin = end;
   }
+  pipeline_lines(out, plan);
   if (!plan.idle.empty()) fmt::format_to(out, "  idle: ranks {}\n", format_ranks(plan.idle));
 }
 
@@ -109,13 +126,13 @@ std::string describe(const Cluster& cluster) {
 }
 
 std::string digest(const Scenario& scenario, const Graph& graph, const Plan& plan) {
-  const std::vector<Stage>& stages = plan.replicas.front().stages;
-  return fmt::format("{} parameters, {} of {} GPUs, TP {} x PP {} x DP {}, {} x {} tokens",
+  return fmt::format("{} parameters, {} of {} GPUs, TP {}{} x PP {} x DP {}, {} x {} tokens",
                      format_count(parameter_count(graph)),
                      format_count(plan.world_size() - static_cast<std::int64_t>(plan.idle.size())),
-                     format_count(scenario.cluster.gpu_count()), stages.front().ranks.size(), stages.size(),
-                     plan.replicas.size(), format_count(scenario.plan.global_batch),
-                     format_count(plan.sequence));
+                     format_count(scenario.cluster.gpu_count()), plan.tensor_parallel(),
+                     plan.context_parallel > 1 ? fmt::format(" x CP {}", plan.context_parallel) : "",
+                     pipeline_positions(plan.replicas.front()).size(), plan.replicas.size(),
+                     format_count(scenario.plan.global_batch), format_count(plan.sequence));
 }
 
 std::string normal_form(const Scenario& scenario, const Graph& graph, const Plan& plan) {

@@ -50,8 +50,8 @@ TransferCost ideal_cost(CollectiveKind kind, double payload, const GroupShape& s
   return tree.seconds() < ring.seconds() ? tree : ring;
 }
 
-double ramp(double payload, const CollectiveCosts& costs) {
-  const double halvings = std::log2(costs.full_bytes / std::max(payload, 1.0));
+double ramp(double channel_bytes, const CollectiveCosts& costs) {
+  const double halvings = std::log2(costs.full_channel_bytes / std::max(channel_bytes, 1.0));
   return 1 + costs.ramp * std::clamp(halvings, 0.0, costs.ramp_halvings);
 }
 
@@ -64,8 +64,16 @@ TransferCost all_to_all_cost(double payload, const GroupShape& shape, double rat
   cost.latency_s = profile.collective_base_s + (batches - 1) * hop + (shape.nodes > 1 ? kNetwork : 0) +
                    ring_steps(CollectiveKind::kAllToAll, shape).seconds(profile);
   cost.bytes = std::llround(std::ceil(ring_share(CollectiveKind::kAllToAll, shape.ranks) * payload));
-  cost.bytes_per_s = rate / (profile.collectives.all_to_all_slowdown * ramp(payload, profile.collectives));
+  constexpr double kChannels =
+      12;  // Messages have their own: as many everywhere as where they were measured.
+  cost.bytes_per_s =
+      rate / (profile.collectives.all_to_all_slowdown * ramp(payload / kChannels, profile.collectives));
   return cost;
+}
+
+// Inside a node since NCCL 2.17, between nodes (NVLSTree) since 2.18 (its release notes).
+bool has_nvls(const GroupShape& shape, const CollectiveCosts& costs) {
+  return costs.nvls && costs.nccl_minor >= (shape.nodes == 1 ? 17 : 18);
 }
 
 nccl::Communicator communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
@@ -75,7 +83,7 @@ nccl::Communicator communicator(const GroupShape& shape, const CollectiveMachine
   links.nodes = shape.nodes;
   links.generation = machine.generation;
   links.nvlink = shape.nvlink_bytes_per_s > 0;
-  links.multicast = machine.nvswitch && links.nvlink && profile.collectives.nvls;
+  links.multicast = machine.has_multicast() && links.nvlink && has_nvls(shape, profile.collectives);
   links.node_gb_per_s = (links.nvlink ? shape.nvlink_bytes_per_s : rate) / 1e9;
   links.nics = std::min(shape.channels, machine.nics);
   links.nic_gb_per_s = machine.nic_bytes_per_s / 1e9;
@@ -110,12 +118,13 @@ TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape
                        const CollectiveMachine& machine, double rate, const Profile& profile) {
   const CollectiveCosts& costs = profile.collectives;
   const auto payload = static_cast<double>(bytes);
-  const nccl::Choice choice = nccl::choose(kind, bytes, communicator(shape, machine, rate, profile));
+  const nccl::Communicator comm = communicator(shape, machine, rate, profile);
+  const nccl::Choice choice = nccl::choose(kind, bytes, comm);
   const bool ring = choice.algorithm == nccl::Algorithm::kRing;
   const Steps steps = ring ? ring_steps(kind, shape) : tree_steps(shape);
   double move_s = payload / (choice.price.gb_per_s * 1e9);
   if (choice.protocol != nccl::Protocol::kLl) {
-    move_s *= ramp(payload, costs);
+    move_s *= ramp(payload / comm.ring.channels, costs);
     if (ring) move_s *= 1 + ends(kind, costs) / steps.all();
   }
   TransferCost cost;

@@ -1,11 +1,7 @@
 #include "simulator/link_paths.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
-#include <set>
-#include <string>
 #include <utility>
 
 namespace orrery::folding {
@@ -17,14 +13,14 @@ std::int32_t far_device(const Cluster& cluster, std::int32_t device) {
   return device < cluster.node.gpus ? cluster.node.gpus : 0;
 }
 
-// The links of `path` whose names `wanted` accepts.
+// The links of `path` at places that `wanted` accepts.
 template <class Wanted>
-void add_named(const Router& router, const Path& path, std::int32_t node, Wanted&& wanted,
-               std::vector<NarrowedLink>& links) {
+void add_wanted(const Router& router, const Path& path, std::int32_t node, Wanted&& wanted,
+                std::vector<NarrowedLink>& links) {
   for (const PathLink& link : path.links) {
     const bool known =
         std::ranges::any_of(links, [&](const NarrowedLink& other) { return other.link == link.link; });
-    if (!known && wanted(router.name(link.link))) links.push_back({link.link, node});
+    if (!known && wanted(router.place(link.link))) links.push_back({link.link, node});
   }
 }
 
@@ -88,21 +84,16 @@ void LinkPaths::add_narrowed(const Path& path, std::int32_t node, std::size_t be
 std::vector<NarrowedLink> nvlinks_of(const Router& router, std::int32_t device) {
   const NodeType& node = router.cluster().node;
   const std::int32_t gpu = device % node.gpus, at = device / node.gpus;
-  std::set<std::string> names;  // As Router::name gives them.
-  for (const NodeLink& link : node.links) {
-    if (link.kind != LinkKind::kNvLink || (link.a != gpu && link.b != gpu)) continue;
-    const auto end = [&](std::int32_t i) {
-      return fmt::format("node{}.{}", at, node.devices[static_cast<std::size_t>(i)].name);
-    };
-    names.insert(end(link.a) + " → " + end(link.b));
-    names.insert(end(link.b) + " → " + end(link.a));
-  }
   std::vector<NarrowedLink> links;
-  const auto wanted = [&](const std::string& name) { return names.contains(name); };
+  const auto wanted = [&](const LinkPlace& place) {
+    if (place.kind != LinkPlace::Kind::kInNode || place.node != at) return false;
+    const NodeLink& link = node.links[static_cast<std::size_t>(place.index)];
+    return link.kind == LinkKind::kNvLink && (link.a == gpu || link.b == gpu);
+  };
   for (std::int32_t other = at * node.gpus; other < (at + 1) * node.gpus; ++other) {
     if (other == device) continue;
-    add_named(router, router.path(device, other), at, wanted, links);
-    add_named(router, router.path(other, device), at, wanted, links);
+    add_wanted(router, router.path(device, other), at, wanted, links);
+    add_wanted(router, router.path(other, device), at, wanted, links);
   }
   return links;
 }
@@ -111,13 +102,12 @@ std::vector<NarrowedLink> nic_links_of(const Router& router, std::int32_t device
   const Cluster& cluster = router.cluster();
   if (cluster.nodes == 1) return {};
   const std::int32_t at = device / cluster.node.gpus, far = far_device(cluster, device);
-  const std::string card = fmt::format("node{}.nic", at);
-  const auto wanted = [&](const std::string& name) {
-    return name.find(card) != std::string::npos && name.find("leaf") != std::string::npos;
+  const auto wanted = [&](const LinkPlace& place) {
+    return place.kind == LinkPlace::Kind::kNicCable && place.node == at;
   };
   std::vector<NarrowedLink> links;
-  add_named(router, router.path(device, far), at, wanted, links);
-  add_named(router, router.path(far, device), at, wanted, links);
+  add_wanted(router, router.path(device, far), at, wanted, links);
+  add_wanted(router, router.path(far, device), at, wanted, links);
   return links;
 }
 

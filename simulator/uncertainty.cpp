@@ -274,7 +274,8 @@ double noise_wait(const Job& job, const Families& families, const Shares& shares
     since_last += work * work;
     in_step += work * work;
     const Purpose purpose = role.instructions[i].purpose;
-    const bool holds_up = purpose == Purpose::kTensorParallel || purpose == Purpose::kSequenceParallel;
+    const bool holds_up = purpose == Purpose::kTensorParallel || purpose == Purpose::kSequenceParallel ||
+                          purpose == Purpose::kContextParallel || purpose == Purpose::kExpertParallel;
     if (!holds_up || of.group_size[i] <= 1) continue;
     const auto [known, fresh] = maximum.try_emplace(of.group_size[i], 0.0);
     if (fresh) known->second = expected_maximum(of.group_size[i]);

@@ -1,7 +1,7 @@
 // GPUs by name. Rates are dense peaks: where a datasheet gives the rate with structured sparsity, half of it.
 // Memory is what CUDA hands to programs, which is less than the board carries: the "total capacity" that
 // PyTorch prints in public out-of-memory reports (cudaMemGetInfo), or what nvidia-smi shows less CUDA's share
-// of some 550 MiB.
+// of some 550 MiB. A figure for which no document was found says "unverified" in its source.
 
 #include <algorithm>
 #include <cassert>
@@ -28,16 +28,18 @@ struct Chip {
 };
 
 // SMs, tensor core rate per clock and level 2 cache: NVIDIA's white papers on Volta (2017), Ampere (2020),
-// Hopper (2022), Ada (2022); on Blackwell, SMs and cache as CUDA reports them, the rate from the datasheet's
-// peak at some 1.85 GHz.
+// Hopper (2022), Ada (2022); on Blackwell, SMs and cache as CUDA reports them (B200: 148, 126.5 MB,
+// github.com/pytorch/ao/pull/4002, 2026; B300 148, GB200 and GB300 152, as kernels published for them count),
+// the rate from the datasheet's peak at 1.85 to 2 GHz.
 constexpr Chip kGv100{Architecture::kVolta, 80, 1024, 6};
 constexpr Chip kGa100{Architecture::kAmpere, 108, 2048, 40};
 constexpr Chip kGh100{Architecture::kHopper, 132, 4096, 50};
 constexpr Chip kGh100Pcie{Architecture::kHopper, 114, 4096, 50};
 constexpr Chip kGb100{Architecture::kBlackwell, 148, 8192, 126};
+constexpr Chip kGb100Grace{Architecture::kBlackwell, 152, 8192, 126};
 constexpr Chip kAd102L40s{Architecture::kAda, 142, 1024, 96};
 constexpr Chip kAd102Rtx{Architecture::kAda, 128, 512, 72};  // Half rate with fp32 accumulation.
-// AMD CDNA 3 and 4 white papers (2023, 2025): compute units, 256 MB of Infinity Cache.
+// Compute units and Infinity Cache (level 3): AMD GPU specifications, rocm.docs.amd.com, 2026.
 constexpr Chip kCdna3{Architecture::kCdna3, 304, 2048, 256};
 constexpr Chip kCdna4{Architecture::kCdna3, 256, 4096, 256};
 
@@ -71,7 +73,8 @@ GpuType gpu(std::string name, const Chip& chip, const Peaks& peaks, const Board&
 std::vector<NamedGpu> volta_and_ampere() {
   const Peaks volta{15.7, 0, 125, 0, 0}, ampere{19.5, 156, 312, 312, 0};
   const std::string v100 = "NVIDIA V100 datasheet, 2020; memory as CUDA reports it";
-  const std::string a100 = "NVIDIA A100 datasheet, 2021; memory as CUDA reports it";
+  const std::string a100 =
+      "NVIDIA A100 datasheet, 2021 (nvidia.com/en-us/data-center/a100); memory as CUDA reports it";
   return {
       {"v100-sxm-16gb",
        {"v100-sxm2-16gb", "v100-16gb"},
@@ -101,7 +104,9 @@ std::vector<NamedGpu> volta_and_ampere() {
 
 std::vector<NamedGpu> hopper() {
   const Peaks peaks{66.9, 494.7, 989.4, 989.4, 1978.9};
-  const std::string paper = "NVIDIA H100 architecture white paper, 2022 (dense); memory as CUDA reports it";
+  const std::string paper =
+      "NVIDIA H100 architecture white paper, 2022 (dense; nvidia.com/en-us/data-center/h100); memory as CUDA "
+      "reports it";
   return {
       {"h100-sxm",
        {"h100-sxm5-80gb", "h100-sxm5", "h100-80gb", "h100"},
@@ -110,7 +115,10 @@ std::vector<NamedGpu> hopper() {
           "h100-pcie",
           {"h100-pcie-80gb"},
           gpu("H100-PCIe-80GB", kGh100Pcie, {51, 378, 756, 756, 1513},
-              {79.11, 2.0, 350, "NVIDIA H100 PCIe datasheet, 2022 (dense); memory as on H100-SXM5-80GB"}),
+              {79.11, 2.0, 350,
+               "NVIDIA H100 PCIe product brief PB-11133-001, 2022 (bandwidth, power) and datasheet (dense "
+               "peaks); "
+               "memory as on H100-SXM5-80GB"}),
       },
       {"h100-nvl",
        {"h100-nvl-94gb"},
@@ -126,8 +134,9 @@ std::vector<NamedGpu> hopper() {
        {"h200-sxm-141gb", "h200-141gb", "h200"},
        gpu("H200-SXM-141GB", kGh100, peaks,
            {gib_less_cuda(143771), 4.8, 700,
-            "NVIDIA H200 datasheet, 2024 (compute as H100 SXM5); memory from nvidia-smi, less CUDA's "
-            "share"})},
+            "NVIDIA H200 datasheet, 2024 (compute as H100 SXM5; nvidia.com/en-us/data-center/h200); memory "
+            "from "
+            "nvidia-smi, less CUDA's share"})},
       {"gh200-96gb",
        {"gh200", "gh200-sxm"},
        gpu("GH200-96GB", kGh100, peaks,
@@ -139,46 +148,56 @@ std::vector<NamedGpu> hopper() {
        {},
        gpu("GH200-144GB", kGh100, peaks,
            {gib_less_cuda(147456), 4.9, 700,
-            "NVIDIA GH200 datasheet, 2024 (HBM3e, 144 GB taken as GiB; else as GH200-96GB)"})},
+            "NVIDIA GH200 datasheet, 2024 (HBM3e; else as GH200-96GB); 144 GB taken as GiB: unverified"})},
   };
 }
 
 std::vector<NamedGpu> blackwell() {
-  const Peaks b200{75, 1125, 2250, 2250, 4500}, gb200{80, 1250, 2500, 2500, 5000};
+  const Peaks hgx{75, 1125, 2250, 2250, 4500}, rack{80, 1250, 2500, 2500, 5000};
   return {
       {"b200-sxm",
        {"b200-sxm-180gb", "b200-180gb", "b200"},
-       gpu("B200-SXM-180GB", kGb100, b200,
-           {178.35, 8.0, 1000,
-            "NVIDIA HGX B200 and DGX B200 datasheets, 2025 (an eighth of the board, dense); memory as CUDA "
-            "reports it"})},
+       gpu("B200-SXM-180GB", kGb100, hgx,
+           {178.35, 7.672, 1000,
+            "NVIDIA HGX B200 table, 2025 (an eighth of the board, dense: 36 PFLOP/s of sparse bf16, 600 "
+            "TFLOP/s of "
+            "fp32); memory and its 7,680 bits at 3,996 MHz as CUDA and nvidia-smi report them "
+            "(github.com/pytorch/ao/pull/4002, 2026; the first datasheets say 8 TB/s)"})},
       {"gb200",
        {"gb200-186gb", "gb200-sxm"},
-       gpu("GB200-186GB", kGb100, gb200,
+       gpu("GB200-186GB", kGb100Grace, rack,
            {gib_less_cuda(189471), 8.0, 1200,
-            "NVIDIA GB200 NVL72 datasheet, 2024 (a 72nd, dense); memory: nvidia-smi's 189,471 MiB less "
-            "CUDA's share"})},
+            "NVIDIA GB200 NVL72 datasheet, 2024 (a 72nd, dense: 360 PFLOP/s of sparse bf16, 576 TB/s); "
+            "memory: "
+            "nvidia-smi's 189,471 MiB less CUDA's share"})},
       {"b300-sxm",
        {"b300-sxm-270gb", "b300"},
-       gpu("B300-SXM-270GB", kGb100, {75, 1125, 2250, 2250, 4500},
-           {251, 8.0, 1100,
-            "NVIDIA HGX B300 and DGX B300 datasheets, 2025 (an eighth of the board, dense); memory: 270 GB "
-            "of the "
-            "datasheet"})},
+       gpu("B300-SXM-270GB", kGb100, hgx,
+           {251, 7.7, 1100,
+            "NVIDIA HGX B300 table, 2025 (an eighth of the board, dense); bandwidth, 270 GB and 1.1 kW as "
+            "verda.com/blog/gb300-nvl72-architecture, 2025, has them; what CUDA leaves of the memory: "
+            "unverified"})},
       {"gb300",
        {"gb300-279gb", "gb300-sxm"},
-       gpu("GB300-279GB", kGb100, gb200,
-           {259, 8.0, 1400, "NVIDIA GB300 NVL72 datasheet, 2025 (a 72nd, dense); memory: 20 TB / 72"})},
+       gpu("GB300-279GB", kGb100Grace, rack,
+           {259, 8.0, 1400,
+            "NVIDIA GB300 NVL72 datasheet, 2025 (a 72nd, dense: 576 TB/s, 20 TB); what CUDA leaves of the "
+            "memory: "
+            "unverified"})},
   };
 }
 
 std::vector<NamedGpu> others() {
-  const std::string mi300x = "AMD Instinct MI300X datasheet, 2023 (dense, matrix cores; fp32 vector)";
+  const std::string mi300x =
+      "AMD Instinct MI300X datasheet, 2023 (dense, matrix cores; fp32 vector; "
+      "amd.com/en/products/accelerators/instinct/mi300/mi300x.html)";
   return {
       {"l40s",
        {"l40s-48gb"},
        gpu("L40S-48GB", kAd102L40s, {91.6, 183, 362, 362, 733},
-           {44.4, 0.864, 350, "NVIDIA L40S datasheet, 2023 (dense); memory as CUDA reports it"})},
+           {44.4, 0.864, 350,
+            "NVIDIA L40S datasheet, 2023 (dense; resources.nvidia.com/en-us-l40s); memory as CUDA reports "
+            "it"})},
       {"rtx-4090",
        {"rtx4090", "geforce-rtx-4090", "4090"},
        gpu("RTX-4090-24GB", kAd102Rtx, {82.6, 82.6, 165.2, 165.2, 330.3},
@@ -192,11 +211,17 @@ std::vector<NamedGpu> others() {
       {"mi325x",
        {"mi325x-256gb"},
        gpu("MI325X-256GB", kCdna3, {163.4, 653.7, 1307.4, 1307.4, 2614.9},
-           {255.98, 6.0, 1000, "AMD Instinct MI325X datasheet, 2024; memory as on MI300X"})},
+           {255.98, 6.0, 1000,
+            "AMD Instinct MI325X datasheet, 2024 "
+            "(amd.com/en/products/accelerators/instinct/mi300/mi325x.html); "
+            "memory as on MI300X"})},
       {"mi355x",
        {"mi355x-288gb"},
        gpu("MI355X-288GB", kCdna4, {157.3, 0, 2516.6, 2516.6, 5033.2},
-           {287.98, 8.0, 1400, "AMD Instinct MI355X datasheet, 2025 (dense); memory as on MI300X"})},
+           {287.98, 8.0, 1400,
+            "AMD Instinct MI355X datasheet, 2025 (bandwidth, power); peaks: 256 compute units of twice "
+            "MI300X's "
+            "rate at 2.4 GHz, unverified; memory as on MI300X"})},
   };
 }
 

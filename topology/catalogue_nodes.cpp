@@ -1,6 +1,8 @@
 // Makers' systems and assumed servers. "NCCL topology model" is the table of link rates in
 // catalogue_tables.hpp.
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "topology/catalogue_tables.hpp"
@@ -90,8 +92,10 @@ std::vector<NamedNode> amd_nodes() {
         kNcclPcieGen5,
         kNcclAmdSocket,
         nic_rate(400),
-        "AMD Instinct platform datasheet: 7 Infinity Fabric links per GPU, drawn as a switch; 8 NICs "
-        "of 400 Gb/s assumed"};
+        fmt::format(
+            "AMD Instinct platform datasheet: 7 Infinity Fabric links of {} GB/s per GPU{}, drawn as a "
+            "switch; 8 NICs of 400 Gb/s assumed",
+            link_rate / 1e9, link_rate > 64e9 ? " (unverified)" : "")};
     return NamedNode{std::move(names), build_node(layout, known_gpu(gpu_name))};
   };
   return {node({"mi300x-8"}, "mi300x", "MI300X-8", 64e9), node({"mi325x-8"}, "mi325x", "MI325X-8", 64e9),

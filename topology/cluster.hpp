@@ -104,6 +104,15 @@ struct Path {
   double bytes_per_s() const;  // Of the narrowest link; infinite for an empty path.
 };
 
+// What a link instance is, and of what.
+struct LinkPlace {
+  enum class Kind : std::uint8_t { kInNode, kNicCable, kTrunk };
+  Kind kind = Kind::kInNode;
+  std::int32_t node = -1;  // −1 for a trunk, which belongs to the fabric.
+  std::int32_t index = 0;  // Into NodeType::links; the NIC whose cable it is; the leaf switch.
+  bool forward = true;     // In a node from `a` to `b`; out of the NIC; up to the spine.
+};
+
 // Shortest routes inside one node type, computed once (Boost.Graph) and joined to fabric links on demand.
 // Devices are numbered node · gpus + index.
 class Router {
@@ -140,6 +149,7 @@ class Router {
 
   // Link instances are numbered 0 … count − 1.
   LinkInstance link_count() const;
+  LinkPlace place(LinkInstance link) const;
   // Human name of a link instance: "node12.nic3 → leaf3.0".
   std::string name(LinkInstance link) const;
 

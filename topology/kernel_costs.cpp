@@ -33,8 +33,14 @@ constexpr AttentionCosts kNativeAttentionBackward{0.23485, 7.74553e-6, 1, 0};
 constexpr double kLegacyEfficiency = 0.39012, kLegacyBackwardEfficiency = 0.32589;
 constexpr AttentionCosts kLegacyAttention{0.090526, 1.95458e-6, 1, 0};
 constexpr AttentionCosts kLegacyAttentionBackward{0.042943, 3.6182e-6, 0, 17.3398};
-// Ampere's instructions reach 62.9 % of Hopper's peak (Luo et al., Benchmarking and Dissecting the Nvidia
-// Hopper GPU Architecture via Microbenchmarking, 2024); on Ampere they are the peak.
+// FlashAttention 2 runs the same instructions on Ampere, Ada and Hopper (Dao 2023: unmodified, none of
+// Hopper's own) and is held by issuing them, by exponentials and by shared memory, of which an SM has as much
+// per clock on each. So it does the same per SM and clock, which is another part of another peak, as far as
+// the peak goes.
+constexpr double kHopperHalfFlopsPerClock = 4096;
+// Elsewhere (other makers, chips whose clock isn't known) a fraction of peak: Ampere's instructions
+// reach 62.9 % of Hopper's peak (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture
+// via Microbenchmarking, 2024).
 constexpr double kLegacyShareOfHopper = 0.629;
 
 // What a kernel costs in cycles takes as much longer as the clock is slower: the H200's peak counts at 1,830
@@ -88,6 +94,16 @@ bool native_attention(Architecture architecture) {
   return architecture == Architecture::kHopper || architecture == Architecture::kBlackwell;
 }
 
+// How many times the fraction of peak that FlashAttention 2 reaches on Hopper.
+double legacy_gain(const GpuType& gpu) {
+  if (native_attention(gpu.architecture)) return 1;
+  const bool nvidia = gpu.architecture == Architecture::kVolta || gpu.architecture == Architecture::kAmpere ||
+                      gpu.architecture == Architecture::kAda;
+  const double per_clock =
+      gpu.sms > 0 && gpu.clock_hz > 0 ? gpu.peak(DType::kFp16) / (gpu.sms * gpu.clock_hz) : 0;
+  return nvidia && per_clock > 0 ? kHopperHalfFlopsPerClock / per_clock : 1 / kLegacyShareOfHopper;
+}
+
 AttentionCosts carried(AttentionCosts costs, double exponentials, const GpuType& gpu) {
   costs.exponential_share *= exponentials;
   costs.tile_start_s *= cycles_scale(gpu);
@@ -128,10 +144,11 @@ KernelErrors errors_of(const GpuType& gpu) {
 
 void set_attention_kernels(const GpuType& gpu, AttentionKernels kernels, Profile& profile) {
   const bool native = kernels == AttentionKernels::kNative;
-  const double share = native || native_attention(gpu.architecture) ? 1 : kLegacyShareOfHopper;
-  profile.attention_efficiency = (native ? kNativeEfficiency : kLegacyEfficiency) / share;
+  const double gain = native ? 1 : legacy_gain(gpu);
+  profile.attention_efficiency =
+      native ? kNativeEfficiency : std::min(kMostEfficiency, kLegacyEfficiency * gain);
   profile.attention_backward_efficiency =
-      (native ? kNativeBackwardEfficiency : kLegacyBackwardEfficiency) / share;
+      native ? kNativeBackwardEfficiency : std::min(kMostEfficiency, kLegacyBackwardEfficiency * gain);
   profile.attention = carried(native ? kNativeAttention : kLegacyAttention, 1, gpu);
   profile.attention_backward = carried(native ? kNativeAttentionBackward : kLegacyAttentionBackward,
                                        gpu.architecture == Architecture::kBlackwell ? 2 : 1, gpu);

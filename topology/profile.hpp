@@ -3,6 +3,7 @@
 // efficiency of the nearest relative and says so in `provenance`.
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -54,11 +55,14 @@ struct KernelErrors {
 // How collectives fall short of NCCL's own tuning model; simulator/collective_cost.hpp has the formulas.
 struct CollectiveCosts {
   bool nccl = false;  // Priced as NCCL prices them; otherwise an ideal ring or tree.
-  bool nvls = true;   // NVLS is used where the hardware has it (NCCL_NVLS_ENABLE).
+  bool nvls = true;   // NVLS is used where hardware and version have it (NCCL_NVLS_ENABLE).
+  // The x of NCCL 2.x. Prices are those of 2.30 for all; an older one lacks the algorithms that came later.
+  std::int32_t nccl_minor = 30;
   double call_s = 0;  // Per call, beside the latency of the algorithm.
-  // Payloads below `full_bytes` take longer by this part per halving, up to `ramp_halvings` of them.
+  // Payloads of which a channel gets less than `full_channel_bytes` take longer by this part per halving, up
+  // to `ramp_halvings` of them.
   double ramp = 0;
-  double full_bytes = 1;
+  double full_channel_bytes = 1;
   double ramp_halvings = 0;
   // What the first and the last step of a ring cost beside moving a chunk, in steps.
   double all_reduce_ends = 0, gather_ends = 0, scatter_ends = 0;

@@ -220,35 +220,51 @@ void Router::append_binding_trunk(std::int32_t leaf, bool up, std::vector<PathLi
   impl_->append_trunk(leaf, up, false, links);
 }
 
-std::string Router::name(LinkInstance link) const {
+LinkPlace Router::place(LinkInstance link) const {
   const Impl& impl = *impl_;
   assert(link >= 0 && link < impl.count);
+  using enum LinkPlace::Kind;
   const NodeType& node = impl.cluster.node;
-  const auto leaf_name = [&](std::int64_t leaf) {
-    return impl.cluster.fabric.kind == FabricKind::kRailOptimised
-               ? fmt::format("leaf{}.{}", leaf / impl.pods, leaf % impl.pods)
-               : fmt::format("leaf{}", leaf);
-  };
-  const auto joined = [](const std::string& from, const std::string& to, bool forward) {
-    return forward ? from + " → " + to : to + " → " + from;
-  };
+  const auto number = [](LinkInstance value) { return static_cast<std::int32_t>(value); };
   if (link < impl.first_cable) {
     const auto arcs = static_cast<LinkInstance>(2 * node.links.size());
-    const NodeLink& at = node.links[static_cast<std::size_t>(link % arcs / 2)];
-    const auto device = [&](std::int32_t index) {
-      return fmt::format("node{}.{}", link / arcs, node.devices[static_cast<std::size_t>(index)].name);
-    };
-    return joined(device(at.a), device(at.b), link % 2 == 0);
+    return {kInNode, number(link / arcs), number(link % arcs / 2), link % 2 == 0};
   }
   if (link < impl.first_trunk) {
-    const LinkInstance cable = (link - impl.first_cable) / 2;
-    const LinkInstance nic = cable % node.nics, at = cable / node.nics;
-    const LinkInstance pod = at / impl.cluster.fabric.nodes_per_leaf;
-    const bool rails = impl.cluster.fabric.kind == FabricKind::kRailOptimised;
-    return joined(fmt::format("node{}.nic{}", at, nic), leaf_name(rails ? nic * impl.pods + pod : pod),
-                  (link - impl.first_cable) % 2 == 0);
+    const LinkInstance cable = link - impl.first_cable;
+    return {kNicCable, number(cable / 2 / node.nics), number(cable / 2 % node.nics), cable % 2 == 0};
   }
-  return joined(leaf_name((link - impl.first_trunk) / 2), "spine", (link - impl.first_trunk) % 2 == 0);
+  const LinkInstance trunk = link - impl.first_trunk;
+  return {kTrunk, -1, number(trunk / 2), trunk % 2 == 0};
+}
+
+std::string Router::name(LinkInstance link) const {
+  const Cluster& cluster = impl_->cluster;
+  const bool rails = cluster.fabric.kind == FabricKind::kRailOptimised;
+  const LinkPlace at = place(link);
+  const auto leaf_name = [&](std::int32_t leaf) {
+    return rails ? fmt::format("leaf{}.{}", leaf / impl_->pods, leaf % impl_->pods)
+                 : fmt::format("leaf{}", leaf);
+  };
+  const auto joined = [&](const std::string& from, const std::string& to) {
+    return at.forward ? from + " → " + to : to + " → " + from;
+  };
+  switch (at.kind) {
+    case LinkPlace::Kind::kInNode: {
+      const NodeLink& wire = cluster.node.links[static_cast<std::size_t>(at.index)];
+      const auto device = [&](std::int32_t index) {
+        return fmt::format("node{}.{}", at.node, cluster.node.devices[static_cast<std::size_t>(index)].name);
+      };
+      return joined(device(wire.a), device(wire.b));
+    }
+    case LinkPlace::Kind::kNicCable: {
+      const std::int32_t pod = at.node / cluster.fabric.nodes_per_leaf;
+      return joined(fmt::format("node{}.nic{}", at.node, at.index),
+                    leaf_name(rails ? at.index * impl_->pods + pod : pod));
+    }
+    case LinkPlace::Kind::kTrunk: break;
+  }
+  return joined(leaf_name(at.index), "spine");
 }
 
 }  // namespace orrery

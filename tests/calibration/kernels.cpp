@@ -99,6 +99,20 @@ TEST_CASE("FlashAttention 2's figures are what the measurements of H200 give", "
   same_attention(fit.profile.attention_backward, kept.attention_backward);
 }
 
+TEST_CASE("FlashAttention 2 does as much per SM and clock before Hopper as on it, below the peak",
+          "[calibration]") {
+  const auto per_clock = [](const char* name) {
+    const GpuType gpu = catalogue_gpu(name).value();
+    Profile profile = default_profile(gpu);
+    set_attention_kernels(gpu, AttentionKernels::kLegacy, profile);
+    return profile.attention_efficiency * gpu.peak(DType::kFp16) / (gpu.sms * gpu.clock_hz);
+  };
+  // An H200's SM can do 4,096 per clock, an A100's 2,048: 39 % of one is 78 % of the other.
+  CHECK(per_clock("h200") == Approx(0.39 * 4096).epsilon(0.01));
+  CHECK(per_clock("a100") == Approx(per_clock("h200")));
+  CHECK(per_clock("l40s") == Approx(0.95 * 1024));
+}
+
 TEST_CASE("shapes that a fit had not seen are predicted as well as docs/kernel-costs.md says",
           "[calibration]") {
   KernelFitOptions options;

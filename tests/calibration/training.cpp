@@ -150,6 +150,9 @@ TEST_CASE("software's habits fill in what a row leaves open", "[calibration]") {
   CHECK(old.plan.settings.zero_stage == 0);
   CHECK(old.plan.settings.gradient_dtype == DType::kFp16);
   CHECK(old.assumed.size() == 2);
+  // 40 us for each of 83 kernels, which are 50 instructions. Hand-written CUDA: as the Profile has it.
+  CHECK(old.habits.launch_s == Approx(66.4e-6));
+  CHECK(accepted({{"framework", "llm.c"}}).habits.launch_s == 0);
   const TrainingCase nemo =
       accepted({{"zero_stage", ""}, {"recompute", "selective"}, {"tp", "2"}, {"dp", "1"}});
   CHECK(nemo.plan.settings.zero_stage == 1);

@@ -9,6 +9,15 @@
 
 namespace orrery::cli_test {
 
+std::string small_scenario(int nodes) {
+  return "name: small\n"
+         "model: {hidden: 1024, layers: 4, heads: 8, ffn: 4096, vocab: 32000}\n"
+         "sequence: 1024\n"
+         "global_batch: 16\n"
+         "cluster: {node: dgx-h100, nodes: " +
+         std::to_string(nodes) + "}\nplan: {dp: " + std::to_string(2 * nodes) + ", tp: 2, pp: 2}\n";
+}
+
 std::string read(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};

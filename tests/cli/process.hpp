@@ -11,6 +11,10 @@ struct Outcome {
   std::string out, err;
 };
 
+// A scenario that simulates at once: 4 layers, tensor, pipeline and data parallelism on as many DGX H100 as
+// asked for, with all their GPUs.
+std::string small_scenario(int nodes);
+
 // `arguments` is shell text; the working folder is the repository's root.
 Outcome run_orrery(const std::string& arguments);
 // Any shell command; "$ORRERY" is the program.

@@ -29,6 +29,23 @@ std::vector<std::string> commands_of(const fs::path& page) {
   return commands;
 }
 
+// Runs the commands one after the other in a folder beside the program, as the page says: here a copy with
+// links to what it names. All have to succeed.
+std::vector<Outcome> run_page(const std::string& page) {
+  const Scratch scratch;
+  fs::create_directory(scratch / "build");
+  fs::create_symlink(ORRERY_BINARY, scratch / "build/orrery");
+  fs::copy(fs::path(ORRERY_SOURCE_DIR) / "scenarios", scratch / "scenarios", fs::copy_options::recursive);
+  std::vector<Outcome> outcomes;
+  for (const std::string& command : commands_of(fs::path(ORRERY_SOURCE_DIR) / page)) {
+    CAPTURE(page, command);
+    outcomes.push_back(shell("cd " + scratch.folder().string() + " && " + command));
+    INFO(outcomes.back().err);
+    CHECK(outcomes.back().code == 0);
+  }
+  return outcomes;
+}
+
 }  // namespace
 
 TEST_CASE("scenario check passes every scenario file and the schema agrees", "[cli]") {
@@ -68,24 +85,24 @@ TEST_CASE("models and catalogue are listed", "[cli]") {
   const Outcome catalogue = run_orrery("catalogue");
   CHECK(catalogue.code == 0);
   CHECK_THAT(catalogue.out, Contains("dgx-h100"));
+  CHECK_THAT(catalogue.out, Contains("6.88 USD per GPU and hour on demand, 2026-11: AWS"));
 }
 
 TEST_CASE("the commands of the newcomer's page work as printed", "[cli]") {
-  const Scratch scratch;
-  // The page works in a folder beside the program; here that is a copy with links to what it names.
-  fs::create_directory(scratch / "build");
-  fs::create_symlink(ORRERY_BINARY, scratch / "build/orrery");
-  fs::copy(fs::path(ORRERY_SOURCE_DIR) / "scenarios", scratch / "scenarios", fs::copy_options::recursive);
-  const std::vector<std::string> commands =
-      commands_of(fs::path(ORRERY_SOURCE_DIR) / "docs/user-guide/first-prediction.md");
-  CHECK(commands.size() >= 4);
+  const std::vector<Outcome> outcomes = run_page("docs/user-guide/first-prediction.md");
+  CHECK(outcomes.size() >= 4);
   std::string printed;
-  for (const std::string& command : commands) {
-    CAPTURE(command);
-    const Outcome outcome = shell("cd " + scratch.folder().string() + " && " + command);
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
-    printed += outcome.out;
-  }
+  for (const Outcome& outcome : outcomes) printed += outcome.out;
   CHECK_THAT(printed, Contains("exit code 4"));  // The plan that the page says doesn't fit.
+}
+
+TEST_CASE("the commands that compare two clusters work as printed", "[cli]") {
+  const std::vector<Outcome> outcomes = run_page("docs/user-guide/comparing-clusters.md");
+  REQUIRE(outcomes.size() >= 7);
+  CHECK_THAT(outcomes[0].out, Contains("per million tokens") && !Contains("no price"));
+  CHECK_THAT(outcomes[2].out, Contains("a100: ") && Contains("h100: ") && Contains("million USD"));
+}
+
+TEST_CASE("the commands of the other pages work as printed", "[cli]") {
+  CHECK_FALSE(run_page("docs/user-guide/trust.md").empty());
 }

@@ -12,14 +12,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kSmall = R"(name: small
-model: {hidden: 1024, layers: 4, heads: 8, ffn: 4096, vocab: 32000}
-sequence: 1024
-global_batch: 16
-cluster: {node: dgx-h100, nodes: 1}
-plan: {dp: 2, tp: 2, pp: 2}
-)";
-
 std::size_t file_count(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
@@ -28,7 +20,7 @@ std::size_t file_count(const fs::path& folder) {
 
 TEST_CASE("a run writes its table, figures, trace and Program", "[cli]") {
   const Scratch scratch;
-  const std::string file = scratch.write("small.yaml", kSmall).string();
+  const std::string file = scratch.write("small.yaml", small_scenario(1)).string();
   const Outcome table = run_orrery("simulate " + file);
   CHECK(table.code == 0);
   CHECK(table.err.empty());
@@ -48,7 +40,7 @@ TEST_CASE("a run writes its table, figures, trace and Program", "[cli]") {
 
 TEST_CASE("figures on standard output stand there alone, and don't depend on threads or folding", "[cli]") {
   const Scratch scratch;
-  const std::string file = scratch.write("small.yaml", kSmall).string();
+  const std::string file = scratch.write("small.yaml", small_scenario(1)).string();
   const Outcome outcome = run_orrery("simulate " + file + " --json -");
   CHECK(outcome.code == 0);
   const auto figures = nlohmann::json::parse(outcome.out);
@@ -63,7 +55,7 @@ TEST_CASE("figures on standard output stand there alone, and don't depend on thr
 TEST_CASE("the scenario's own output files are written beside it", "[cli]") {
   const Scratch scratch;
   const std::string file =
-      scratch.write("small.yaml", kSmall + "output: {json: r.json, trace: t.json}\n").string();
+      scratch.write("small.yaml", small_scenario(1) + "output: {json: r.json, trace: t.json}\n").string();
   CHECK(run_orrery("simulate " + file).code == 0);
   CHECK(fs::exists(scratch / "r.json"));
   CHECK(fs::exists(scratch / "t.json"));
@@ -72,18 +64,18 @@ TEST_CASE("the scenario's own output files are written beside it", "[cli]") {
 TEST_CASE("bad files end with 3", "[cli]") {
   const Scratch scratch;
   CHECK(run_orrery("simulate " + (scratch / "none.yaml").string()).code == 3);
-  const std::string file = scratch.write("bad.yaml", kSmall + "plann: 1\n").string();
+  const std::string file = scratch.write("bad.yaml", small_scenario(1) + "plann: 1\n").string();
   const Outcome outcome = run_orrery("simulate " + file);
   CHECK(outcome.code == 3);
   CHECK(outcome.out.empty());
   CHECK(outcome.err == "orrery: " + file + ":7:1: unknown key \"plann\"; did you mean \"plan\"?\n");
-  CHECK(run_orrery("simulate " + scratch.write("small.yaml", kSmall).string() + " --set plan.tp=x").code ==
-        3);
+  CHECK(run_orrery("simulate " + scratch.write("small.yaml", small_scenario(1)).string() + " --set plan.tp=x")
+            .code == 3);
 }
 
 TEST_CASE("plans that can't work end with 4", "[cli]") {
   const Scratch scratch;
-  const std::string file = scratch.write("small.yaml", kSmall).string();
+  const std::string file = scratch.write("small.yaml", small_scenario(1)).string();
   const Outcome degrees = run_orrery("simulate " + file + " --set plan.tp=3");
   CHECK(degrees.code == 4);
   CHECK_THAT(degrees.err, Contains("small.yaml: plan"));
@@ -108,7 +100,7 @@ TEST_CASE("plans that can't work end with 4", "[cli]") {
 
 TEST_CASE("results that can't be written end with 5 and leave nothing", "[cli]") {
   const Scratch scratch;
-  const std::string file = scratch.write("small.yaml", kSmall).string();
+  const std::string file = scratch.write("small.yaml", small_scenario(1)).string();
   const Outcome missing = run_orrery("simulate " + file + " --json " + (scratch / "no/r.json").string());
   CHECK(missing.code == 5);
   CHECK_THAT(missing.err, Contains("there is no folder"));
@@ -134,7 +126,8 @@ TEST_CASE("a reader that leaves early is no failure", "[cli]") {
 
 TEST_CASE("--verbose says what was assumed", "[cli]") {
   const Scratch scratch;
-  const Outcome outcome = run_orrery("simulate --verbose " + scratch.write("small.yaml", kSmall).string());
+  const Outcome outcome =
+      run_orrery("simulate --verbose " + scratch.write("small.yaml", small_scenario(1)).string());
   CHECK(outcome.code == 0);
   CHECK_THAT(outcome.err, Contains("profile: "));
   CHECK_THAT(outcome.err, Contains("engine: "));

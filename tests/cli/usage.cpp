@@ -24,7 +24,8 @@ std::set<std::string> options_of(const std::string& help) {
 }
 
 const std::vector<std::string> kCommands = {"simulate", "scenario check", "scenario show",
-                                            "model",    "catalogue",      "validate"};
+                                            "model",    "catalogue",      "validate",
+                                            "graph check", "graph explain", "graph dot"};
 
 }  // namespace
 

@@ -16,7 +16,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     orrery::TransformerConfig config =
         orrery::parse_hf_config({reinterpret_cast<const char*>(data), size}, "fuzz.json");
     if (!orrery::check(config).empty()) std::abort();
-    if (config.layers > kLayers) config.layers = kLayers;
+    if (config.layers > kLayers) {
+      config.layers = kLayers;
+      for (auto* list : {&config.experts.layers, &config.local.layers, &config.unrotated_layers}) {
+        if (!list->empty()) list->resize(kLayers);
+      }
+      // Those with a plain MLP may be gone now.
+      if (!orrery::check(config).empty()) return 0;
+    }
     const orrery::Graph graph = orrery::build_training_graph(config, orrery::DType::kBf16);
     if (!orrery::verify(graph).empty() || orrery::parameter_count(graph) <= 0) std::abort();
   } catch (const orrery::Error& error) {

@@ -4,65 +4,26 @@
 #include <cmath>
 #include <functional>
 #include <numbers>
+#include <utility>
 
 #include "base/random.hpp"
+#include "tests/model/autodiff_interpreter_ops.hpp"
 
 namespace orrery::test {
 namespace {
 
-using Vector = std::vector<double>;
-using Shape = std::vector<DimId>;
-
-class Interpreter {
- public:
-  Interpreter(const Graph& graph, const Sizes& sizes, const Op& op, Values& values)
-      : graph_(graph), sizes_(sizes), op_(op), values_(values) {}
-
-  void run();
-
- private:
-  Vector& in(std::size_t i) { return values_[op_.inputs[i].index()]; }
-  Vector& out(std::size_t i) { return values_[op_.outputs[i].index()]; }
-  const Shape& in_shape(std::size_t i) const { return graph_[op_.inputs[i]].shape; }
-  const Shape& out_shape(std::size_t i) const { return graph_[op_.outputs[i]].shape; }
-  std::size_t size(DimId dim) const { return static_cast<std::size_t>(sizes_[dim.index()]); }
-  std::size_t last(std::size_t input) const { return size(in_shape(input).back()); }
-
-  // For every value of `loop`'s dimensions, the offsets into tensors of the given shapes (a dimension that
-  // a shape lacks doesn't move it).
-  void each(const Shape& loop, const std::vector<Shape>& shapes,
-            const std::function<void(const std::vector<std::size_t>&)>& body) const;
-  // result += Σ a · b over the dimensions of both.
-  void product(std::size_t a_id, std::size_t b_id, std::size_t result_id);
-  void add_bias(std::size_t bias_id, std::size_t y_id, bool reverse);
-  void clear_outputs();
-
-  void embedding();
-  void positions();
-  void norm();
-  void norm_grad();
-  void matmul();
-  void rope(double direction);
-  void attention(bool backward);
-  void activation();
-  void cross_entropy(bool backward);
-
-  const Graph& graph_;
-  const Sizes& sizes_;
-  const Op& op_;
-  Values& values_;
-};
-
-double activate(Activation kind, double x) {
+double activate(Activation kind, double x, double limit) {
   switch (kind) {
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kGelu: return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
     case Activation::kRelu: return std::max(x, 0.0);
+    case Activation::kTanhCap: return limit * std::tanh(x / limit);
+    case Activation::kClampedSilu: break;  // Takes two operands.
   }
   return 0;
 }
 
-double slope(Activation kind, double x) {
+double slope(Activation kind, double x, double limit) {
   const double sigmoid = 1 / (1 + std::exp(-x));
   switch (kind) {
     case Activation::kSilu: return sigmoid * (1 + x * (1 - sigmoid));
@@ -70,9 +31,35 @@ double slope(Activation kind, double x) {
       return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) +
              x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
     case Activation::kRelu: return x > 0 ? 1 : 0;
+    case Activation::kTanhCap: return 1 - std::pow(std::tanh(x / limit), 2);
+    case Activation::kClampedSilu: break;
   }
   return 0;
 }
+
+struct Moments {
+  double mean = 0;
+  double scale = 0;
+};
+
+Moments moments(const double* x, std::size_t n, const OpAttributes& attributes) {
+  Moments m;
+  const double count = static_cast<double>(n);
+  if (attributes.norm == NormKind::kLayer) {
+    for (std::size_t i = 0; i < n; ++i) m.mean += x[i] / count;
+  }
+  double square = 0;
+  for (std::size_t i = 0; i < n; ++i) square += (x[i] - m.mean) * (x[i] - m.mean) / count;
+  m.scale = 1 / std::sqrt(square + attributes.epsilon);
+  return m;
+}
+
+// Rows are as wide as the weight, or the last dimension.
+std::size_t norm_width(std::size_t last, const Vector* weight) {
+  return weight == nullptr ? last : weight->size();
+}
+
+}  // namespace
 
 void Interpreter::each(const Shape& loop, const std::vector<Shape>& shapes,
                        const std::function<void(const std::vector<std::size_t>&)>& body) const {
@@ -156,52 +143,36 @@ void Interpreter::positions() {
   }
 }
 
-struct Moments {
-  double mean = 0;
-  double scale = 0;
-};
-
-Moments moments(const double* x, std::size_t n, const OpAttributes& attributes) {
-  Moments m;
-  const double count = static_cast<double>(n);
-  if (attributes.norm == NormKind::kLayer) {
-    for (std::size_t i = 0; i < n; ++i) m.mean += x[i] / count;
-  }
-  double square = 0;
-  for (std::size_t i = 0; i < n; ++i) square += (x[i] - m.mean) * (x[i] - m.mean) / count;
-  m.scale = 1 / std::sqrt(square + attributes.epsilon);
-  return m;
-}
-
 void Interpreter::norm() {
-  const std::size_t n = last(0);
+  const Vector* weight = op_.attributes.weight ? &in(1) : nullptr;
+  const std::size_t n = norm_width(last(0), weight);
   for (std::size_t row = 0; row < in(0).size(); row += n) {
     const Moments m = moments(&in(0)[row], n, op_.attributes);
     for (std::size_t i = 0; i < n; ++i) {
       const double bias = op_.attributes.bias ? in(2)[i] : 0;
-      out(0)[row + i] = (in(0)[row + i] - m.mean) * m.scale * in(1)[i] + bias;
+      out(0)[row + i] = (in(0)[row + i] - m.mean) * m.scale * (weight ? (*weight)[i] : 1) + bias;
     }
   }
 }
 
 void Interpreter::norm_grad() {
-  const std::size_t n = last(0);
+  const Vector* weight = op_.attributes.weight ? &in(1) : nullptr;
+  const Vector& dy = in(weight ? 2 : 1);
+  const std::size_t n = norm_width(last(0), weight);
   const double count = static_cast<double>(n);
   for (std::size_t row = 0; row < in(0).size(); row += n) {
     const Moments m = moments(&in(0)[row], n, op_.attributes);
     const auto normed = [&](std::size_t i) { return (in(0)[row + i] - m.mean) * m.scale; };
+    const auto scaled = [&](std::size_t i) { return (weight ? (*weight)[i] : 1) * dy[row + i]; };
     double dot = 0;
     double sum = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      const double g = in(1)[i] * in(2)[row + i];
-      dot += g * normed(i) / count;
-      if (op_.attributes.norm == NormKind::kLayer) sum += g / count;
-      out(1)[i] += in(2)[row + i] * normed(i);
-      if (op_.attributes.bias) out(2)[i] += in(2)[row + i];
+      dot += scaled(i) * normed(i) / count;
+      if (op_.attributes.norm == NormKind::kLayer) sum += scaled(i) / count;
+      if (weight) out(1)[i] += dy[row + i] * normed(i);
+      if (op_.attributes.bias) out(2)[i] += dy[row + i];
     }
-    for (std::size_t i = 0; i < n; ++i) {
-      out(0)[row + i] = m.scale * (in(1)[i] * in(2)[row + i] - sum - normed(i) * dot);
-    }
+    for (std::size_t i = 0; i < n; ++i) out(0)[row + i] = m.scale * (scaled(i) - sum - normed(i) * dot);
   }
 }
 
@@ -227,88 +198,40 @@ void Interpreter::matmul() {
   }
 }
 
-// Rotates the first part of each head, dimension i with i + rotated/2; −1 rotates back.
-void Interpreter::rope(double direction) {
-  for (std::size_t tensor = 0; tensor < 2; ++tensor) {
-    const Shape& shape = in_shape(tensor);
-    const std::size_t d = size(shape[3]);
-    const std::size_t heads = size(shape[2]);
-    const std::size_t sequence = size(shape[1]);
-    const std::size_t rotated =
-        static_cast<std::size_t>(std::llround(op_.attributes.rotary_fraction * static_cast<double>(d)));
-    out(tensor) = in(tensor);
-    for (std::size_t head = 0; head * d < in(tensor).size(); ++head) {
-      const double position = static_cast<double>(head / heads % sequence);
-      for (std::size_t i = 0; i < rotated / 2; ++i) {
-        const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotated);
-        const double angle = direction * position * std::pow(op_.attributes.rope_theta, exponent);
-        const double x = in(tensor)[head * d + i];
-        const double y = in(tensor)[head * d + i + rotated / 2];
-        out(tensor)[head * d + i] = x * std::cos(angle) - y * std::sin(angle);
-        out(tensor)[head * d + i + rotated / 2] = x * std::sin(angle) + y * std::cos(angle);
-      }
-    }
+// g · sigmoid(1.702 g) · (up + 1) of a clamped gate and a clamped up.
+void Interpreter::clamped_gate(std::size_t i) {
+  const double limit = op_.attributes.limit, slope_of = 1.702;
+  const double g = std::min(in(0)[i], limit), up = std::clamp(in(1)[i], -limit, limit);
+  const double sigmoid = 1 / (1 + std::exp(-slope_of * g));
+  if (op_.kind == OpKind::kGated) {
+    out(0)[i] = g * sigmoid * (up + 1);
+    return;
   }
-}
-
-void Interpreter::attention(bool backward) {
-  const Shape& q_shape = in_shape(0);
-  const std::size_t batch = size(q_shape[0]), s = size(q_shape[1]), a = size(q_shape[2]),
-                    d = size(q_shape[3]);
-  const std::size_t g = size(in_shape(1)[2]);
-  const double scale = 1 / std::sqrt(static_cast<double>(d));
-  const auto q_at = [&](std::size_t b, std::size_t i, std::size_t h) { return ((b * s + i) * a + h) * d; };
-  const auto k_at = [&](std::size_t b, std::size_t j, std::size_t h) {
-    return ((b * s + j) * g + h / (a / g)) * d;
-  };
-  for (std::size_t row = 0; row < batch * a * s; ++row) {
-    const std::size_t b = row / (a * s), h = row / s % a, i = row % s;
-    const std::size_t q = q_at(b, i, h);
-    Vector p(i + 1, 0.0);
-    double total = 0;
-    for (std::size_t j = 0; j <= i; ++j) {
-      for (std::size_t e = 0; e < d; ++e) p[j] += scale * in(0)[q + e] * in(1)[k_at(b, j, h) + e];
-      total += p[j] = std::exp(p[j]);
-    }
-    for (double& x : p) x /= total;
-    if (!backward) {
-      out(1)[(b * s + i) * a + h] = std::log(total);
-      for (std::size_t j = 0; j <= i; ++j) {
-        for (std::size_t e = 0; e < d; ++e) out(0)[q + e] += p[j] * in(2)[k_at(b, j, h) + e];
-      }
-      continue;
-    }
-    const Vector& dy = in(5);
-    double mean = 0;
-    for (std::size_t e = 0; e < d; ++e) mean += dy[q + e] * in(3)[q + e];
-    for (std::size_t j = 0; j <= i; ++j) {
-      const std::size_t k = k_at(b, j, h);
-      double dp = 0;
-      for (std::size_t e = 0; e < d; ++e) dp += dy[q + e] * in(2)[k + e];
-      const double dscore = p[j] * (dp - mean) * scale;
-      for (std::size_t e = 0; e < d; ++e) {
-        out(0)[q + e] += dscore * in(1)[k + e];
-        out(1)[k + e] += dscore * in(0)[q + e];
-        out(2)[k + e] += p[j] * dy[q + e];
-      }
-    }
-  }
+  const double dg = sigmoid * (1 + slope_of * g * (1 - sigmoid)) * (up + 1);
+  out(0)[i] = in(0)[i] < limit ? dg * in(2)[i] : 0;
+  out(1)[i] = std::abs(in(1)[i]) < limit ? g * sigmoid * in(2)[i] : 0;
 }
 
 // Element by element. A dropout mask keeps all but every third element.
 void Interpreter::activation() {
   const Activation kind = op_.attributes.activation;
+  const double limit = op_.attributes.limit;
   const double keep = 1 - op_.attributes.rate;
   for (std::size_t i = 0; i < out(0).size(); ++i) {
     const double x = in(0)[i];
+    if (kind == Activation::kClampedSilu && (op_.kind == OpKind::kGated || op_.kind == OpKind::kGatedGrad)) {
+      clamped_gate(i);
+      continue;
+    }
     switch (op_.kind) {
-      case OpKind::kUnary: out(0)[i] = activate(kind, x); break;
-      case OpKind::kUnaryGrad: out(0)[i] = slope(kind, x) * in(1)[i]; break;
-      case OpKind::kGated: out(0)[i] = activate(kind, x) * in(1)[i]; break;
+      case OpKind::kUnary: out(0)[i] = activate(kind, x, limit); break;
+      case OpKind::kUnaryGrad: out(0)[i] = slope(kind, x, limit) * in(1)[i]; break;
+      case OpKind::kGated: out(0)[i] = activate(kind, x, limit) * in(1)[i]; break;
       case OpKind::kGatedGrad:
-        out(0)[i] = slope(kind, x) * in(1)[i] * in(2)[i];
-        out(1)[i] = activate(kind, x) * in(2)[i];
+        out(0)[i] = slope(kind, x, limit) * in(1)[i] * in(2)[i];
+        out(1)[i] = activate(kind, x, limit) * in(2)[i];
         break;
+      case OpKind::kScale: out(0)[i] = op_.attributes.scale * x; break;
       case OpKind::kAdd: out(0)[i] = x + in(1)[i]; break;
       case OpKind::kDropout:
         out(1)[i] = i % 3 == 1 ? 0 : 1;
@@ -357,14 +280,22 @@ void Interpreter::run() {
     case OpKind::kRopeGrad: return rope(-1);
     case OpKind::kAttention: return attention(false);
     case OpKind::kAttentionGrad: return attention(true);
+    case OpKind::kHeadConcat:
+    case OpKind::kHeadConcatGrad: return head_concat();
+    case OpKind::kRowGate:
+    case OpKind::kRowGateGrad: return row_gate();
+    case OpKind::kRoute:
+    case OpKind::kRouteGrad: return route();
+    case OpKind::kDispatch:
+    case OpKind::kDispatchGrad: return dispatch();
+    case OpKind::kCombine:
+    case OpKind::kCombineGrad: return combine();
     case OpKind::kCrossEntropy: return cross_entropy(false);
     case OpKind::kCrossEntropyGrad: return cross_entropy(true);
     case OpKind::kAdamW: return;
     default: return activation();
   }
 }
-
-}  // namespace
 
 Values initial_values(const Graph& graph, const Sizes& sizes, std::uint64_t seed) {
   Random random(seed);
@@ -379,7 +310,7 @@ Values initial_values(const Graph& graph, const Sizes& sizes, std::uint64_t seed
     const TensorKind kind = graph.tensors[i].kind;
     for (double& x : tensor) {
       if (kind == TensorKind::kInput) x = static_cast<double>(random.between(0, vocab - 1));
-      if (kind == TensorKind::kParameter) x = random.uniform() - 0.4;
+      if (kind == TensorKind::kParameter || kind == TensorKind::kBuffer) x = random.uniform() - 0.4;
     }
   }
   return values;

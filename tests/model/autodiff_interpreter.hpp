@@ -12,7 +12,7 @@ namespace orrery::test {
 
 using Values = std::vector<std::vector<double>>;  // By tensor, row-major; gradients start as zero.
 
-// Tokens, labels and weights filled from a seed, everything else zero.
+// Tokens, labels, weights and buffers filled from a seed, everything else zero.
 Values initial_values(const Graph& graph, const Sizes& sizes, std::uint64_t seed);
 
 // Runs the ops of one phase. Ids and labels are whole numbers in double.

@@ -16,8 +16,8 @@ using test::Values;
 namespace {
 
 struct Model {
-  explicit Model(const TransformerConfig& config)
-      : graph(add_backward(build_forward(config, DType::kFp32))), sizes(bind(graph, 2, 5)) {
+  explicit Model(const TransformerConfig& config, double slot_factor = 1)
+      : graph(add_backward(build_forward(config, DType::kFp32))), sizes(bind(graph, 2, 5, slot_factor)) {
     REQUIRE(verify(graph).empty());
     for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
       if (graph.tensors[i].name == "loss") loss_id = i;
@@ -34,9 +34,13 @@ struct Model {
   std::size_t loss_id = 0;
 };
 
-// Every parameter, at a few of its elements.
-void check_gradients(const TransformerConfig& config) {
-  const Model model(config);
+// Every token's worst-case number of rows for each expert: nothing is dropped.
+constexpr double kDropless = 1e9;
+
+// Every parameter, at a few of its elements. A router's choice may not change within a step, which random
+// weights make as good as certain: scores would have to tie within 1e-5.
+void check_gradients(const TransformerConfig& config, double slot_factor = kDropless) {
+  const Model model(config, slot_factor);
   Values values = initial_values(model.graph, model.sizes, 7);
   CHECK(model.loss(values) > 0);
   run_phase(model.graph, model.sizes, Phase::kBackward, values);
@@ -96,6 +100,105 @@ TEST_CASE("gradients through a projected embedding and ReLU", "[autodiff][numeri
   config.embedding_dim = 7;
   config.position_offset = 2;
   config.activation = Activation::kRelu;
+  check_gradients(config);
+}
+
+TEST_CASE("gradients through experts", "[autodiff][numeric]") {
+  TransformerConfig mixtral = test::tiny_experts();
+  check_gradients(mixtral);
+  // As many slots as rows on average: some tokens are dropped by some experts, and their gradients with them.
+  check_gradients(mixtral, 1);
+  TransformerConfig without_gate = mixtral;
+  without_gate.gated_mlp = false;
+  without_gate.experts.normalized = false;
+  without_gate.experts.router_bias = without_gate.experts.expert_bias = true;
+  check_gradients(without_gate);
+}
+
+TEST_CASE("gradients through experts of DeepSeek's kind", "[autodiff][numeric]") {
+  TransformerConfig config = test::tiny_experts();
+  config.ffn = 10;
+  config.experts.layers = {false, true};
+  config.experts.shared_ffn = 5;
+  config.experts.groups = 3;
+  config.experts.top_groups = 2;
+  config.experts.scale = 2.5;
+  check_gradients(config);  // As in DeepSeek-V2: softmax, groups by their best.
+  config.experts.score = RouterScore::kSigmoid;
+  config.experts.balancing_bias = true;
+  check_gradients(config);
+  config.experts.normalized = false;
+  config.experts.shared_gate = true;
+  check_gradients(config);
+}
+
+TEST_CASE("gradients where a router scales the experts' inputs", "[autodiff][numeric]") {
+  TransformerConfig config = test::tiny_experts();
+  config.experts.score = RouterScore::kSigmoid;
+  config.experts.normalized = false;
+  config.experts.scale_inputs = true;
+  config.experts.shared_ffn = 5;
+  check_gradients(config);
+  config.experts.per_token = 1;
+  check_gradients(config, 1);
+}
+
+TEST_CASE("gradients of latent attention", "[autodiff][numeric]") {
+  TransformerConfig config = test::tiny_latent();
+  check_gradients(config);
+  config.latent.q_dim = 0;
+  config.qkv_bias = true;
+  config.score_scale = 0.3;
+  check_gradients(config);
+}
+
+TEST_CASE("gradients of attention within a window and within chunks", "[autodiff][numeric]") {
+  TransformerConfig config = test::tiny_llama();
+  config.local.window = 2;
+  check_gradients(config);
+  config.local.layers = {true, false};
+  config.local.rope_theta = 100;
+  config.unrotated_layers = {false, true};
+  check_gradients(config);
+  config.local.window = 0;
+  config.local.chunk = 3;
+  check_gradients(config);
+}
+
+TEST_CASE("gradients of capped scores and logits, and of sinks", "[autodiff][numeric]") {
+  TransformerConfig config = test::tiny_llama();
+  config.attention_softcap = 0.5;
+  config.logit_softcap = 1.5;
+  config.attention_sinks = true;
+  check_gradients(config);
+}
+
+TEST_CASE("gradients of norms of other kinds and places", "[autodiff][numeric]") {
+  TransformerConfig gemma = test::tiny_llama();
+  gemma.post_norm = true;
+  gemma.embedding_scale = 3;
+  gemma.residual_scale = 0.5;
+  gemma.logit_scale = 2;
+  check_gradients(gemma);
+  TransformerConfig olmo = test::tiny_llama();
+  olmo.pre_norm = false;
+  olmo.post_norm = olmo.qk_norm_across_heads = true;
+  check_gradients(olmo);
+  TransformerConfig cohere = test::tiny_llama();
+  cohere.norm = NormKind::kLayer;
+  cohere.norm_bias = false;
+  cohere.parallel_residual = cohere.shared_input_norm = true;
+  check_gradients(cohere);
+  TransformerConfig llama4 = test::tiny_llama();
+  llama4.qk_norm_unweighted = true;
+  llama4.unrotated_layers = {false, true};
+  check_gradients(llama4);
+}
+
+TEST_CASE("gradients of a clamped gate", "[autodiff][numeric]") {
+  TransformerConfig config = test::tiny_llama();
+  config.activation = Activation::kClampedSilu;
+  config.activation_limit = 0.7;
   check_gradients(config);
 }
 

@@ -58,3 +58,35 @@ TEST_CASE("parameters are counted by block", "[graph]") {
   CHECK(parameter_count(graph) == 8'030'261'248);
   CHECK(graph.block_count() == 34);
 }
+
+TEST_CASE("bind works out the slots of an expert", "[graph]") {
+  Graph graph;
+  graph.dims = {{"batch", DimRole::kBatch, 0},
+                {"sequence", DimRole::kSequence, 0},
+                {"experts", DimRole::kExperts, 6},
+                {"top_k", DimRole::kTopK, 2},
+                {"slots", DimRole::kSlots, 0}};
+  // 2 · 5 tokens with 2 picks each over 6 experts: 3.33 rows on average.
+  CHECK(bind(graph, 2, 5)[4] == 4);
+  CHECK(bind(graph, 2, 5, 1.5)[4] == 5);
+  CHECK(bind(graph, 2, 5, 3.0)[4] == 10);  // experts / top_k: every token at one expert.
+  CHECK(bind(graph, 2, 5, 1e300)[4] == 10);
+  CHECK(bind(graph, 1, 1, 1e-9)[4] == 1);
+  CHECK(bind(graph, 3, 4096)[4] == 4096);
+}
+
+TEST_CASE("a token meets its picks of the experts' parameters and all others", "[graph]") {
+  TransformerConfig config = test::tiny_experts();
+  config.experts.router_bias = config.experts.expert_bias = true;
+  config.experts.shared_ffn = 5;
+  const Graph graph = build_training_graph(config, DType::kBf16);
+  // Hidden 12: one expert has three matrices of 12 · 7 and biases of 7, 7 and 12.
+  const std::int64_t expert = 3 * 12 * 7 + 7 + 7 + 12;
+  const std::int64_t router = 12 * 6 + 6;
+  const std::int64_t attention = 2 * (12 * 4 * 4) + 2 * (12 * 2 * 4);
+  const std::int64_t others = attention + router + 3 * 12 * 5 + 2 * 12;
+  CHECK(parameter_count(graph, 1) == others + 6 * expert);
+  CHECK(active_parameter_count(graph) == parameter_count(graph) - 2 * (6 - 2) * expert);
+  const Graph dense = build_training_graph(test::tiny_llama(), DType::kBf16);
+  CHECK(active_parameter_count(dense) == parameter_count(dense));
+}

@@ -162,8 +162,14 @@ TEST_CASE("verify knows the shape rule of each op kind", "[graph][verify]") {
   config.qk_norm = true;
   const Graph gpt2 = build_training_graph(config, DType::kBf16);
   const Graph llama = training();
+  TransformerConfig with_experts = test::tiny_experts();
+  with_experts.experts.shared_ffn = 5;
+  with_experts.experts.shared_gate = true;
+  with_experts.residual_scale = 0.5;
+  const Graph experts = build_training_graph(with_experts, DType::kBf16);
+  const Graph latent = build_training_graph(test::tiny_latent(), DType::kBf16);
   std::vector<char> tried(static_cast<std::size_t>(OpKind::kAdamW) + 1, 0);
-  for (const Graph* sound : {&gpt2, &llama}) {
+  for (const Graph* sound : {&gpt2, &llama, &experts, &latent}) {
     REQUIRE(verify(*sound).empty());
     for (std::size_t i = 0; i < sound->ops.size(); ++i) {
       const OpKind kind = sound->ops[i].kind;
@@ -189,11 +195,56 @@ TEST_CASE("verify knows the shape rule of each op kind", "[graph][verify]") {
   CHECK(std::count(tried.begin(), tried.end(), 0) == 0);
 }
 
-TEST_CASE("a matmul dimension stands in exactly two of its three tensors", "[graph][verify]") {
+TEST_CASE("a matmul dimension stands in two of its three tensors, or in all", "[graph][verify]") {
   CHECK_THAT(faults_after([](Graph& g) {
                Tensor& weight = tensor(g, "layer1.mlp.down_weight");
                weight.shape[0] = weight.shape[1];
              }),
-             Contains("op layer1.down: pair 0: dimension ffn doesn't stand once in exactly two of "
+             Contains("op layer1.down: pair 0: dimension ffn doesn't stand once in two or all three of "
                       "[batch, sequence, ffn], [hidden, hidden] and [batch, sequence, hidden]"));
+}
+
+TEST_CASE("verify knows what else experts and latent attention need", "[graph][verify]") {
+  TransformerConfig config = test::tiny_experts();
+  config.experts.groups = 3;
+  config.experts.top_groups = 2;
+  config.experts.balancing_bias = true;
+  const Graph sound = build_training_graph(config, DType::kBf16);
+  const auto faults_of = [](Graph graph, const std::function<void(Graph&)>& damage) {
+    damage(graph);
+    std::string text;
+    for (const std::string& fault : verify(graph)) text += fault + "\n";
+    return text;
+  };
+  const auto faults = [&](const std::function<void(Graph&)>& damage) { return faults_of(sound, damage); };
+  CHECK(faults([](Graph&) {}) == "");
+  CHECK_THAT(faults([](Graph& g) { g.dims.push_back({"more_experts", DimRole::kExperts, 4}); }),
+             Contains("dimension more_experts: has the role of experts"));
+  CHECK_THAT(faults([](Graph& g) { op(g, "layer1.route").attributes.groups = 4; }),
+             Contains("op layer1.route: 2 picks out of 2 of 4 groups of 6 experts"));
+  CHECK_THAT(faults([](Graph& g) { op(g, "layer1.route").attributes.top_groups = 4; }),
+             Contains("op layer1.route: 2 picks out of 4 of 3 groups"));
+  CHECK_THAT(faults([](Graph& g) {
+               std::swap(tensor(g, "layer1.experts.rows").shape[0],
+                         tensor(g, "layer1.experts.rows").shape[1]);
+             }),
+             Contains("op layer1.dispatch: the rows have shape [slots, experts, hidden]"));
+  CHECK_THAT(faults([](Graph& g) { op(g, "layer1.attention").attributes.window = -1; }),
+             Contains("op layer1.attention: has a negative window"));
+  CHECK_THAT(faults([](Graph& g) {
+               op(g, "layer1.attention").attributes.window = 3;
+               op(g, "layer1.attention").attributes.chunk = 3;
+             }),
+             Contains("op layer1.attention: has both a window and chunks"));
+  CHECK_THAT(faults([](Graph& g) {
+               op(g, "layer1.attention").attributes.window = 3;
+               op(g, "layer1.attention").attributes.causal = false;
+             }),
+             Contains("op layer1.attention: has a window or chunks and isn't causal"));
+  CHECK_THAT(faults([](Graph& g) { op(g, "layer1.norm1").attributes.weight = false; }),
+             Contains("op layer1.norm1: has 2 inputs"));
+
+  const Graph latent = build_training_graph(test::tiny_latent(), DType::kBf16);
+  CHECK_THAT(faults_of(latent, [](Graph& g) { tensor(g, "layer1.attention.k").shape[3] = DimId(2); }),
+             Contains("op layer1.k_concat: 5 and 2 don't add up to 12"));
 }

@@ -152,13 +152,30 @@ TEST_CASE("published parameter counts of further families", "[hf_config]") {
   };
   CHECK(parameters(R"({"model_type": "phi", "hidden_size": 2560, "num_hidden_layers": 32,
       "num_attention_heads": 32, "intermediate_size": 10240, "vocab_size": 51200,
-      "partial_rotary_factor": 0.4})") == 2'779'683'840);  // phi-2
+      "partial_rotary_factor": 0.4})") == 2'779'683'840);                     // phi-2
   CHECK(parameters(R"({"model_type": "stablelm", "hidden_size": 2048, "num_hidden_layers": 24,
       "num_attention_heads": 32, "intermediate_size": 5632, "vocab_size": 100352,
-      "use_qkv_bias": true})") == 1'644'515'328);          // stablelm-2-1.6b
+      "use_qkv_bias": true})") == 1'644'515'328);                             // stablelm-2-1.6b
   CHECK(parameters(R"({"model_type": "qwen", "hidden_size": 4096, "num_hidden_layers": 32,
       "num_attention_heads": 32, "kv_channels": 128, "intermediate_size": 22016,
-      "vocab_size": 151936})") == 7'721'324'544);          // Qwen-7B
+      "vocab_size": 151936})") == 7'721'324'544);                             // Qwen-7B
+  CHECK(parameters(R"({"model_type": "deepseek_v2", "hidden_size": 5120, "num_hidden_layers": 60,
+      "num_attention_heads": 128, "num_key_value_heads": 128, "intermediate_size": 12288, "vocab_size": 102400,
+      "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+      "v_head_dim": 128, "n_routed_experts": 160, "n_shared_experts": 2, "num_experts_per_tok": 6,
+      "moe_intermediate_size": 1536, "first_k_dense_replace": 1, "topk_method": "group_limited_greedy",
+      "n_group": 8, "topk_group": 3})") == 235'741'434'880);                  // DeepSeek-V2
+  CHECK(parameters(R"({"model_type": "qwen3_moe", "hidden_size": 4096, "num_hidden_layers": 94,
+      "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 12288,
+      "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8,
+      "vocab_size": 151936})") == 235'093'634'560);                           // Qwen3-235B-A22B
+  CHECK(parameters(R"({"model_type": "olmoe", "hidden_size": 2048, "num_hidden_layers": 16,
+      "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 1024, "num_experts": 64,
+      "num_experts_per_tok": 8, "vocab_size": 50304})") == 6'919'161'856);    // OLMoE-1B-7B
+  CHECK(parameters(R"({"model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24,
+      "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 5632,
+      "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+      "num_experts_per_tok": 4, "vocab_size": 151936})") == 14'315'784'192);  // Qwen1.5-MoE-A2.7B
 }
 
 TEST_CASE("an OPT-350m projects its embedding but normalises too late", "[hf_config]") {
@@ -175,30 +192,24 @@ TEST_CASE("an OPT-350m projects its embedding but normalises too late", "[hf_con
 
 TEST_CASE("mechanisms that the graph can't express are named", "[hf_config]") {
   const auto refused = [](const std::string& field) { return error(llama_with(field)); };
-  CHECK(refused("\"num_local_experts\": 8") ==
-        "x.json: the graph can't express num_local_experts 8 (line 12): mixture of experts");
+  CHECK(
+      refused("\"num_local_experts\": 8") ==
+      "x.json: the graph can't express num_local_experts 8 (line 12): experts, which this model_type is read "
+      "without");
   CHECK_THAT(refused("\"kv_lora_rank\": 512"), Contains("kv_lora_rank 512 (line 12): multi-head latent"));
-  CHECK_THAT(refused("\"sliding_window\": 64"),
-             Contains("sliding_window 64 (line 12): attention to a window"));
   CHECK_THAT(refused("\"embedding_multiplier\": 12.0"), Contains("embedding_multiplier 12"));
   CHECK_THAT(refused("\"final_logit_softcapping\": 30.0"), Contains("final_logit_softcapping 30"));
-  CHECK_THAT(refused("\"num_nextn_predict_layers\": 1"), Contains("num_nextn_predict_layers 1"));
   CHECK_THAT(refused("\"layer_types\": [\"full_attention\", \"linear_attention\"]"),
-             Contains("layer_types an array (line 12): 1 of 2 layers aren't full attention (layer 1 is "
+             Contains("layer_types an array (line 12): 1 of 2 layers aren't attention (layer 1 is "
                       "\"linear_attention\")"));
-  CHECK_THAT(refused("\"no_rope_layers\": [1, 0]"), Contains("no_rope_layers"));
   CHECK_THAT(refused("\"attn_config\": {\"alibi\": true}"), Contains("attn_config.alibi true"));
-  CHECK_THAT(refused("\"text_config\": {\"num_local_experts\": 16}"),
-             Contains("text_config.num_local_experts 16") && Contains("text_config an object"));
+  CHECK_THAT(refused("\"vision_config\": {}, \"text_config\": {\"num_local_experts\": 16}"),
+             Contains("text_config.num_local_experts 16") && Contains("text_config an object") &&
+                 Contains("vision_config"));
   CHECK_THAT(refused("\"position_embedding_type\": \"nope\""), Contains("position_embedding_type \"nope\""));
-  CHECK_THAT(refused("\"model_type\": \"gemma\""), Contains("model_type \"gemma\": embeddings scaled"));
   CHECK_THAT(refused("\"model_type\": \"bloom\""), Contains("ALiBi"));
-  CHECK_THAT(refused("\"model_type\": \"mistral\", \"max_position_embeddings\": 8192"),
-             Contains("sliding_window absent: mistral's default"));
-  CHECK_THAT(refused("\"model_type\": \"granite\""), Contains("attention_multiplier absent"));
-  CHECK_THAT(refused("\"model_type\": \"granite\", \"attention_multiplier\": 0.01"),
-             Contains("attention_multiplier 0.01 (line 11)") && Contains("1/sqrt(head_dim) = 0.25"));
   CHECK_THAT(refused("\"hidden_act\": \"relu2\""), Contains("hidden_act") && Contains("\"relu2\""));
+  CHECK_THAT(refused("\"model_type\": \"mixtral\", \"clip_qkv\": 8"), Contains("clip_qkv 8"));
   // All of them at once.
   CHECK_THAT(refused("\"num_experts\": 4, \"kv_lora_rank\": 8"),
              Contains("num_experts 4") && Contains("kv_lora_rank 8"));
@@ -218,8 +229,155 @@ TEST_CASE("mechanisms that are there but switched off", "[hf_config]") {
                  "use_sliding_window isn't true"));
   CHECK(has_note(accepted("\"model_type\": \"qwen2\", \"sliding_window\": 64, \"use_sliding_window\": true, "
                           "\"max_window_layers\": 2"),
-                 "starts at layer max_window_layers 2"));
-  CHECK(accepted("\"model_type\": \"granite\", \"attention_multiplier\": 0.25").heads == 4);
+                 "sliding_window 64: inactive, no layer has it"));
+  CHECK(has_note(accepted("\"model_type\": \"qwen3\", \"sliding_window\": 64, \"use_sliding_window\": true, "
+                          "\"layer_types\": [\"full_attention\", \"full_attention\"]"),
+                 "sliding_window 64: inactive, no layer has it"));
+  for (const char* type : {"llama", "mistral", "qwen2"}) {
+    CHECK(accepted("\"model_type\": \"" + std::string(type) + "\", \"sliding_window\": null").local.window ==
+          0);
+  }
+}
+
+TEST_CASE("windows, by layer", "[hf_config]") {
+  const auto local = [](const std::string& fields) { return parse(llama_with(fields)).local; };
+  using List = std::vector<bool>;
+  CHECK(local("\"sliding_window\": 64").window == 64);
+  CHECK(local("\"sliding_window\": 64").layers.empty());
+  const std::string long_mistral = "\"model_type\": \"mistral\", \"max_position_embeddings\": 8192";
+  CHECK(local(long_mistral).window == 4096);
+  CHECK(has_note(parse(llama_with(long_mistral)), "sliding_window absent: taken as 4096"));
+  const auto qwen = local(
+      "\"model_type\": \"qwen2\", \"sliding_window\": 64, \"use_sliding_window\": true, "
+      "\"max_window_layers\": 1");
+  CHECK(qwen.window == 64);
+  CHECK(qwen.layers == List{false, true});
+  const auto listed = local(
+      "\"model_type\": \"qwen3\", \"sliding_window\": 64, \"use_sliding_window\": true, "
+      "\"layer_types\": [\"sliding_attention\", \"full_attention\"]");
+  CHECK(listed.layers == List{true, false});
+  const auto gemma2 = local("\"model_type\": \"gemma2\", \"sliding_window\": 64, \"num_hidden_layers\": 5");
+  CHECK(gemma2.layers == List{true, false, true, false, true});
+  const auto gemma3 = local(
+      "\"model_type\": \"gemma3_text\", \"sliding_window\": 64, "
+      "\"num_hidden_layers\": 4, \"sliding_window_pattern\": 3");
+  CHECK(gemma3.layers == List{true, true, false, true});
+  CHECK(gemma3.rope_theta == 10000);
+  const TransformerConfig cohere =
+      parse(llama_with("\"model_type\": \"cohere2\", \"sliding_window\": 64, "
+                       "\"num_hidden_layers\": 5"));
+  CHECK(cohere.local.layers == List{true, true, true, false, true});
+  CHECK(cohere.unrotated_layers == List{false, false, false, true, false});
+  CHECK(parse(llama_with("\"no_rope_layers\": [1, 0]")).unrotated_layers == List{false, true});
+  CHECK_THAT(error(llama_with("\"no_rope_layers\": [1]")),
+             Contains("no_rope_layers: expected a list with an entry for each of 2 layers, found 1"));
+  CHECK_THAT(error(llama_with("\"no_rope_layers\": [1, \"x\"]")), Contains("expected 0 or 1 for each layer"));
+  CHECK_THAT(error(llama_with("\"sliding_window\": 64, \"layer_types\": [\"sliding_attention\"]")),
+             Contains("layer_types: expected a list with an entry for each of 2 layers"));
+  CHECK_THAT(error(llama_with("\"sliding_window\": -1")),
+             Contains("sliding_window: expected a whole number"));
+}
+
+TEST_CASE("families with experts", "[hf_config]") {
+  const auto parsed = [](const std::string& fields) { return parse(llama_with(fields)); };
+  const TransformerConfig mixtral =
+      parsed("\"model_type\": \"mixtral\", \"num_local_experts\": 4, \"num_experts_per_tok\": 2");
+  CHECK(mixtral.experts.count == 4);
+  CHECK(mixtral.experts.per_token == 2);
+  CHECK(mixtral.experts.ffn == 96);
+  CHECK(mixtral.ffn == 0);
+  CHECK(mixtral.experts.normalized);
+  CHECK(has_note(parsed("\"model_type\": \"mixtral\", \"router_aux_loss_coef\": 0.02"),
+                 "router_aux_loss_coef 0.02: the loss that balances experts"));
+
+  const TransformerConfig qwen2 = parsed(
+      "\"model_type\": \"qwen2_moe\", \"num_hidden_layers\": 4, "
+      "\"decoder_sparse_step\": 2, \"mlp_only_layers\": [3], "
+      "\"shared_expert_intermediate_size\": 48");
+  CHECK(qwen2.experts.layers == std::vector<bool>{false, true, false, false});
+  CHECK((qwen2.qkv_bias && qwen2.experts.shared_gate && !qwen2.experts.normalized));
+  CHECK(qwen2.experts.shared_ffn == 48);
+  CHECK(qwen2.experts.count == 60);
+  CHECK_THAT(error(llama_with("\"model_type\": \"qwen3_moe\", \"mlp_only_layers\": [2]")),
+             Contains("mlp_only_layers: expected layers from 0 to 1, found 2"));
+  CHECK(parsed("\"model_type\": \"olmoe\", \"num_experts\": 64").qk_norm_across_heads);
+
+  const std::string third =
+      "\"model_type\": \"deepseek_v3\", \"num_key_value_heads\": 4, \"q_lora_rank\": 24, \"kv_lora_rank\": "
+      "16, "
+      "\"qk_nope_head_dim\": 12, \"qk_rope_head_dim\": 4, \"v_head_dim\": 8, \"n_routed_experts\": 8, "
+      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 32, \"n_shared_experts\": 2, \"n_group\": 4, "
+      "\"topk_group\": 2, \"routed_scaling_factor\": 2.5, \"first_k_dense_replace\": 1, "
+      "\"num_nextn_predict_layers\": 1";
+  const TransformerConfig v3 = parsed(third);
+  CHECK(v3.latent.q_dim == 24);
+  CHECK(v3.latent.kv_dim == 16);
+  CHECK(v3.head_dim == 16);
+  CHECK(v3.latent.value_dim == 8);
+  CHECK(v3.experts.score == RouterScore::kSigmoid);
+  CHECK((v3.experts.normalized && v3.experts.balancing_bias));
+  CHECK(v3.experts.scale == 2.5);
+  CHECK(std::pair(v3.experts.groups, v3.experts.top_groups) == std::pair(4, 2));
+  CHECK(v3.experts.shared_ffn == 64);
+  CHECK(v3.experts.layers == std::vector<bool>{false, true});
+  CHECK(has_note(v3, "num_nextn_predict_layers 1: the graph has the main model"));
+  CHECK(verify(build_training_graph(v3, DType::kBf16)).empty());
+  CHECK_THAT(error(llama_with(third + ", \"scoring_func\": \"tanh\"")),
+             Contains("scoring_func: \"tanh\": expected softmax or sigmoid"));
+  CHECK_THAT(error(llama_with(third + ", \"topk_method\": \"dice\"")), Contains("topk_method: \"dice\""));
+
+  const TransformerConfig oss = parsed(
+      "\"model_type\": \"gpt_oss\", \"num_local_experts\": 4, "
+      "\"num_experts_per_tok\": 2, \"swiglu_limit\": 7.0");
+  CHECK((oss.attention_sinks && oss.experts.router_bias && oss.experts.expert_bias));
+  CHECK(oss.activation == Activation::kClampedSilu);
+  CHECK(oss.activation_limit == 7);
+}
+
+TEST_CASE("the language model of a Llama 4", "[hf_config]") {
+  std::string text = llama_with(
+      "\"model_type\": \"llama4_text\", \"num_hidden_layers\": 4, "
+      "\"num_local_experts\": 4, \"interleave_moe_layer_step\": 2, "
+      "\"intermediate_size_mlp\": 192, \"attention_chunk_size\": 64");
+  const TransformerConfig c = parse("{\"model_type\": \"llama4\", \"text_config\": " + text + "}");
+  CHECK(has_note(c, "text_config: the language model alone"));
+  CHECK(c.experts.layers == std::vector<bool>{false, true, false, true});
+  CHECK(c.experts.ffn == 96);
+  CHECK(c.ffn == 192);
+  CHECK(c.local.chunk == 64);
+  CHECK(c.local.layers == std::vector<bool>{true, true, true, false});
+  CHECK(c.unrotated_layers == std::vector<bool>{false, false, false, true});
+  CHECK((c.qk_norm_unweighted && c.experts.scale_inputs && !c.experts.normalized));
+  CHECK_THAT(error("{\"text_config\": " + llama_with("", "vocab_size") + "}"),
+             Contains("x.json: text_config.vocab_size is missing"));
+  CHECK_THAT(error("{\"text_config\": " + llama_with("\"hidden_size\": 0") + "}"),
+             Contains("text_config.hidden_size: expected a whole number"));
+}
+
+TEST_CASE("families that scale what flows", "[hf_config]") {
+  const auto parsed = [](const std::string& fields) { return parse(llama_with(fields)); };
+  const TransformerConfig granite = parsed(
+      "\"model_type\": \"granite\", \"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22, "
+      "\"attention_multiplier\": 0.25, \"logits_scaling\": 16.0");
+  CHECK(granite.embedding_scale == 12);
+  CHECK(granite.residual_scale == 0.22);
+  CHECK(granite.score_scale == 0.25);
+  CHECK(granite.logit_scale == 1.0 / 16);
+  CHECK(parsed("\"model_type\": \"granite\"").score_scale == 1);  // GraniteConfig's default.
+  const TransformerConfig gemma = parsed("\"model_type\": \"gemma2\", \"query_pre_attn_scalar\": 64");
+  CHECK(gemma.embedding_scale == 8);  // √64
+  CHECK(gemma.score_scale == 1.0 / 8);
+  CHECK(gemma.attention_softcap == 50);
+  CHECK(gemma.logit_softcap == 30);
+  CHECK((gemma.pre_norm && gemma.post_norm));
+  CHECK(parsed("\"model_type\": \"gemma2\", \"final_logit_softcapping\": null").logit_softcap == 0);
+  const TransformerConfig olmo = parsed("\"model_type\": \"olmo2\"");
+  CHECK((!olmo.pre_norm && olmo.post_norm && olmo.qk_norm_across_heads));
+  const TransformerConfig cohere = parsed("\"model_type\": \"cohere\"");
+  CHECK((!cohere.norm_bias && cohere.shared_input_norm));
+  CHECK(cohere.logit_scale == 0.0625);
+  CHECK_THAT(error(llama_with("\"model_type\": \"granite\", \"logits_scaling\": 0")),
+             Contains("logits_scaling: logits are divided by it"));
 }
 
 TEST_CASE("what is read but not built is noted", "[hf_config]") {

@@ -171,14 +171,98 @@ TEST_CASE("every op has a finite cost", "[op_cost]") {
   TransformerConfig config = test::tiny_gpt2();
   config.residual_dropout = config.embedding_dropout = 0.1;
   for (const Graph& graph :
-       {build_training_graph(config, DType::kFp16), build_training_graph(test::tiny_llama(), DType::kBf16)}) {
+       {build_training_graph(config, DType::kFp16), build_training_graph(test::tiny_llama(), DType::kBf16),
+        build_training_graph(test::tiny_experts(), DType::kBf16),
+        build_training_graph(test::tiny_latent(), DType::kBf16)}) {
     const Sizes sizes = bind(graph, 2, 8);
     for (const Op& op : graph.ops) {
       INFO(op.name);
       CHECK(flops(graph, op, sizes) >= 0);
-      CHECK((flops(graph, op, sizes) > 0) == (op.kind != OpKind::kEmbedding));
+      const bool moves = op.kind == OpKind::kEmbedding || op.kind == OpKind::kDispatch ||
+                         op.kind == OpKind::kHeadConcat || op.kind == OpKind::kHeadConcatGrad;
+      CHECK((flops(graph, op, sizes) > 0 || moves));
       CHECK(traffic(graph, op, sizes).read_bytes > 0);
       CHECK(traffic(graph, op, sizes).written_bytes > 0);
     }
   }
+}
+
+// Mixtral: 8 experts, 2 for each token, so 2048 · 2 / 8 = 512 rows for each.
+TEST_CASE("experts cost what their rows cost", "[op_cost]") {
+  TransformerConfig config = test::llama3_8b();
+  config.experts.count = 8;
+  config.experts.per_token = 2;
+  config.experts.ffn = config.ffn;
+  const Graph graph = build_training_graph(config, DType::kBf16);
+  const Sizes sizes = bind(graph, 2, 1024);
+  const auto mnk = [&](std::string_view name) {
+    const Contraction x = contraction(graph, find(graph, name), 0, sizes);
+    return std::vector<std::int64_t>{x.batch, x.m, x.n, x.k};
+  };
+  using V = std::vector<std::int64_t>;
+  CHECK(mnk("layer1.experts_gate_up") == V{8, 512, 14336, 4096});
+  CHECK(mnk("layer1.experts_down") == V{8, 512, 4096, 14336});
+  CHECK(mnk("layer1.experts_down.grad_input") == V{8, 512, 14336, 4096});
+  CHECK(mnk("layer1.experts_down.grad_weight") == V{8, 14336, 4096, 512});
+  CHECK(mnk("layer1.router") == V{1, kTokens, 8, 4096});
+  const auto flops_of = [&](std::string_view name) { return flops(graph, find(graph, name), sizes); };
+  CHECK(flops_of("layer1.experts_gate_up") == 2.0 * (2 * kTokens) * 4096 * 2 * 14336);
+  CHECK(flops_of("layer1.experts_gate_up.grad_weight") == 2.0 * (2 * kTokens) * 4096 * 2 * 14336);
+  CHECK(flops_of("layer1.route") == 5.0 * kTokens * 8);
+  CHECK(flops_of("layer1.dispatch") == 0);
+  CHECK(flops_of("layer1.combine") == 2.0 * 2 * kTokens * 4096);
+
+  const auto traffic_of = [&](std::string_view name) { return traffic(graph, find(graph, name), sizes); };
+  const std::int64_t x = kTokens * 4096 * 2, picks = kTokens * 2 * 4;
+  CHECK(traffic_of("layer1.dispatch").read_bytes == x + picks);
+  CHECK(traffic_of("layer1.dispatch").written_bytes == 2 * x + picks);
+  CHECK(traffic_of("layer1.combine").read_bytes == 2 * x + picks + kTokens * 2 * 2);
+  CHECK(traffic_of("layer1.combine").written_bytes == x);
+  CHECK(traffic_of("layer1.combine.grad").written_bytes == 2 * x + kTokens * 2 * 2);
+  CHECK(traffic_of("layer1.experts_down").read_bytes == 2 * kTokens * 14336 * 2 + 8 * 14336LL * 4096 * 2);
+
+  // An expert with a quarter more than its share; and never more rows than there are tokens.
+  CHECK(contraction(graph, find(graph, "layer1.experts_down"), 0, bind(graph, 2, 1024, 1.25)).m == 640);
+  CHECK(contraction(graph, find(graph, "layer1.experts_down"), 0, bind(graph, 2, 1024, 100)).m == kTokens);
+}
+
+TEST_CASE("attention counts the pairs within its window or chunk", "[op_cost]") {
+  OpAttributes attributes;
+  CHECK(attention_pairs(attributes, 1024) == 1024.0 * 1024 / 2);
+  attributes.window = 256;
+  CHECK(attention_pairs(attributes, 1024) == 1024.0 * 256 - 256.0 * 256 / 2);
+  attributes.window = 1024;
+  CHECK(attention_pairs(attributes, 1024) == 1024.0 * 1024 / 2);
+  attributes.window = 0;
+  attributes.chunk = 400;  // Two whole ones and 224 tokens.
+  CHECK(attention_pairs(attributes, 1024) == 2 * (400.0 * 400 / 2) + 224.0 * 224 / 2);
+
+  TransformerConfig config = test::llama3_8b();
+  config.local.window = 256;
+  config.local.layers = std::vector<bool>(32, true);
+  config.local.layers[1] = false;
+  const Graph graph = build_training_graph(config, DType::kBf16);
+  const Sizes sizes = bind(graph, 2, 1024);
+  const double pair = 2.0 * 2 * 128 * 32 * 2;
+  CHECK(flops(graph, find(graph, "layer1.attention"), sizes) == pair * 229'376);
+  CHECK(flops(graph, find(graph, "layer2.attention"), sizes) == pair * 524'288);
+  CHECK(flops(graph, find(graph, "layer1.attention.grad"), sizes) == 2.5 * pair * 229'376);
+}
+
+// DeepSeek-V2-Lite: 16 heads with keys of 128 + 64 and values of 128.
+TEST_CASE("attention with values narrower than keys", "[op_cost]") {
+  TransformerConfig config = test::llama("latent", 2048, 2, 16, 16, 10944, 102400);
+  config.head_dim = 192;
+  config.latent = {.kv_dim = 512, .q_dim = 0, .plain_dim = 128, .rope_dim = 64, .value_dim = 128};
+  const Graph graph = build_training_graph(config, DType::kBf16);
+  const Sizes sizes = bind(graph, 2, 1024);
+  const double pairs = 1024.0 * 1024 / 2 * 16 * 2;
+  CHECK(flops(graph, find(graph, "layer1.attention"), sizes) == 2 * pairs * (192 + 128));
+  CHECK(flops(graph, find(graph, "layer1.attention.grad"), sizes) == 2 * pairs * (3 * 192 + 2 * 128));
+  // The one key's gradient is the sum over 16 heads: 15 of 16 of what comes in for its 64 dimensions.
+  CHECK(flops(graph, find(graph, "layer1.k_concat.grad"), sizes) == kTokens * 64.0 * 15);
+  CHECK(flops(graph, find(graph, "layer1.q_concat.grad"), sizes) == 0);
+  const Traffic t = traffic(graph, find(graph, "layer1.k_concat"), sizes);
+  CHECK(t.read_bytes == kTokens * (16 * 128 + 64) * 2);
+  CHECK(t.written_bytes == kTokens * 16 * 192 * 2);
 }

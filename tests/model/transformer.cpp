@@ -1,5 +1,7 @@
 #include "model/transformer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
@@ -143,6 +145,97 @@ TEST_CASE("an embedding narrower than the model is projected in and out", "[tran
   CHECK_THAT(forward_text(graph, 3), Catch::Contains("head: head.project.output embedding.table"));
 }
 
+TEST_CASE("a layer of experts", "[transformer]") {
+  TransformerConfig config = test::tiny_experts();
+  config.ffn = 10;
+  config.experts.layers = {false, true};
+  config.experts.shared_ffn = 5;
+  config.experts.shared_gate = config.experts.router_fp32 = true;
+  config.experts.balancing_bias = true;
+  const Graph graph = build_training_graph(config, DType::kBf16);
+  CHECK(verify(graph).empty());
+  CHECK_THAT(forward_text(graph, 1), Catch::Contains("layer1.gate_up: ") && !Catch::Contains("experts"));
+  CHECK_THAT(
+      forward_text(graph, 2),
+      Catch::Contains(
+          "layer2.router: layer2.norm2.output layer2.experts.router_weight -> layer2.experts.logits\n"
+          "layer2.route: layer2.experts.logits layer2.experts.balancing_bias -> layer2.experts.weights "
+          "layer2.experts.picks\n"
+          "layer2.dispatch: layer2.norm2.output layer2.experts.picks -> layer2.experts.rows "
+          "layer2.experts.place\n"
+          "layer2.experts_gate_up: layer2.experts.rows layer2.experts.gate_weight layer2.experts.up_weight "
+          "-> "
+          "layer2.experts.gate layer2.experts.up\n"
+          "layer2.experts_gated: layer2.experts.gate layer2.experts.up -> layer2.experts.gated\n"
+          "layer2.experts_down: layer2.experts.gated layer2.experts.down_weight -> layer2.experts.output\n"
+          "layer2.combine: layer2.experts.output layer2.experts.place layer2.experts.weights -> "
+          "layer2.experts.combined\n"
+          "layer2.shared_gate_up: layer2.norm2.output layer2.shared.gate_weight layer2.shared.up_weight -> "
+          "layer2.shared.gate layer2.shared.up\n"
+          "layer2.shared_gated: layer2.shared.gate layer2.shared.up -> layer2.shared.gated\n"
+          "layer2.shared_down: layer2.shared.gated layer2.shared.down_weight -> layer2.shared.output\n"
+          "layer2.shared_gate: layer2.norm2.output layer2.shared.own_gate_weight -> layer2.shared.own_gate\n"
+          "layer2.shared_gate_apply: layer2.shared.own_gate layer2.shared.output -> "
+          "layer2.shared.gated_output\n"
+          "layer2.shared_add: layer2.experts.combined layer2.shared.gated_output -> layer2.mlp.output\n"
+          "layer2.mlp_add: layer2.residual layer2.mlp.output -> layer2.output\n"));
+  CHECK(shape_of(graph, "layer2.experts.router_weight") == "hidden,experts");
+  CHECK(shape_of(graph, "layer2.experts.gate_weight") == "experts,hidden,expert_ffn");
+  CHECK(shape_of(graph, "layer2.experts.down_weight") == "experts,expert_ffn,hidden");
+  CHECK(shape_of(graph, "layer2.experts.rows") == "experts,slots,hidden");
+  CHECK(shape_of(graph, "layer2.experts.picks") == "batch,sequence,top_k");
+  CHECK(shape_of(graph, "layer2.shared.own_gate") == "batch,sequence");
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.name == "layer2.experts.weights") CHECK(tensor.dtype == DType::kFp32);
+    if (tensor.name == "layer2.experts.place") CHECK(tensor.dtype == DType::kInt32);
+    if (tensor.name == "layer2.experts.balancing_bias") CHECK(tensor.kind == TensorKind::kBuffer);
+  }
+}
+
+TEST_CASE("a layer of latent attention", "[transformer]") {
+  const Graph graph = build_training_graph(test::tiny_latent(), DType::kBf16);
+  CHECK(verify(graph).empty());
+  CHECK_THAT(
+      forward_text(graph, 1),
+      Catch::Contains(
+          "layer1.q_down: layer1.norm1.output layer1.attention.q_down_weight -> layer1.attention.q_latent\n"
+          "layer1.q_latent_norm: layer1.attention.q_latent layer1.q_latent_norm.weight -> "
+          "layer1.q_latent_norm.output\n"
+          "layer1.q_up: layer1.q_latent_norm.output layer1.attention.q_plain_weight "
+          "layer1.attention.q_rope_weight -> layer1.attention.q_plain layer1.attention.q_rope\n"
+          "layer1.kv_down: layer1.norm1.output layer1.attention.kv_down_weight "
+          "layer1.attention.k_rope_weight -> layer1.attention.kv_latent layer1.attention.k_rope\n"
+          "layer1.kv_latent_norm: layer1.attention.kv_latent layer1.kv_latent_norm.weight -> "
+          "layer1.kv_latent_norm.output\n"
+          "layer1.kv_up: layer1.kv_latent_norm.output layer1.attention.k_plain_weight "
+          "layer1.attention.v_weight -> layer1.attention.k_plain layer1.attention.v\n"
+          "layer1.q_rotate: layer1.attention.q_rope -> layer1.attention.q_rope_rotated\n"
+          "layer1.k_rotate: layer1.attention.k_rope -> layer1.attention.k_rope_rotated\n"
+          "layer1.q_concat: layer1.attention.q_plain layer1.attention.q_rope_rotated -> layer1.attention.q\n"
+          "layer1.k_concat: layer1.attention.k_plain layer1.attention.k_rope_rotated -> layer1.attention.k\n"
+          "layer1.attention: layer1.attention.q layer1.attention.k layer1.attention.v -> "
+          "layer1.attention.context layer1.attention.lse\n"));
+  CHECK(shape_of(graph, "layer1.attention.k_rope_rotated") == "batch,sequence,shared_key,rope_dim");
+  CHECK(shape_of(graph, "layer1.attention.k") == "batch,sequence,heads,head_dim");
+  CHECK(shape_of(graph, "layer1.attention.context") == "batch,sequence,heads,value_dim");
+  CHECK(shape_of(graph, "layer1.attention.out_weight") == "heads,value_dim,hidden");
+}
+
+TEST_CASE("layers may differ in window and rotation", "[transformer]") {
+  TransformerConfig config = test::tiny_llama();
+  config.local.window = 3;
+  config.local.layers = {true, false};
+  config.local.rope_theta = 77;
+  config.unrotated_layers = {false, true};
+  const Graph graph = build_forward(config, DType::kBf16);
+  CHECK_THAT(forward_text(graph, 1), Catch::Contains("layer1.rope"));
+  CHECK_THAT(forward_text(graph, 2), !Catch::Contains("layer2.rope"));
+  for (const Op& op : graph.ops) {
+    if (op.kind == OpKind::kRope) CHECK(op.attributes.rope_theta == 77);
+    if (op.kind == OpKind::kAttention) CHECK(op.attributes.window == (op.block == 1 ? 3 : 0));
+  }
+}
+
 TEST_CASE("published parameter counts", "[transformer]") {
   CHECK(parameters(test::llama3_8b()) == 8'030'261'248);
   CHECK(parameters(test::llama("llama-3.1-70b", 8192, 80, 64, 8, 28672, 128256)) == 70'553'706'496);
@@ -196,6 +289,44 @@ TEST_CASE("check names every field that doesn't fit", "[transformer]") {
   CHECK_THAT(faults([](C& c) { c.shared_input_norm = true; }), Contains("without parallel_residual"));
   CHECK_THAT(faults([](C& c) { c.embedding_dim = -5; }), Contains("embedding_dim is -5"));
   CHECK_THAT(faults([](C& c) { c.hidden = c.ffn = 1 << 30; }), Contains("parameters; expected at most"));
+  const auto of_experts = [](auto&& change) {
+    TransformerConfig config = test::tiny_experts();
+    change(config);
+    return fmt::format("{}", fmt::join(check(config), "\n"));
+  };
+  CHECK(of_experts([](C&) {}) == "");
+  CHECK_THAT(of_experts([](C& c) { c.experts.per_token = 7; }),
+             Contains("experts.per_token is 7; expected 1 to 6"));
+  CHECK_THAT(of_experts([](C& c) { c.experts.ffn = 0; }), Contains("experts.ffn is 0"));
+  CHECK_THAT(of_experts([](C& c) { c.experts.groups = 4; }), Contains("doesn't divide by experts.groups 4"));
+  CHECK_THAT(of_experts([](C& c) { c.experts.groups = 6; }),
+             Contains("experts.per_token 2 is more than 1 groups"));
+  CHECK_THAT(of_experts([](C& c) { c.experts.layers = {true}; }), Contains("experts.layers names 1 layers"));
+  CHECK_THAT(of_experts([](C& c) { c.experts.layers = {true, false}; }), Contains("ffn is 0"));
+  CHECK_THAT(of_experts([](C& c) { c.experts.scale = 0; }), Contains("experts.scale is 0"));
+  CHECK_THAT(of_experts([](C& c) { c.experts.shared_gate = true; }), Contains("without experts.shared_ffn"));
+  const auto of_latent = [](auto&& change) {
+    TransformerConfig config = test::tiny_latent();
+    change(config);
+    return fmt::format("{}", fmt::join(check(config), "\n"));
+  };
+  CHECK(of_latent([](C&) {}) == "");
+  CHECK_THAT(of_latent([](C& c) { c.latent.value_dim = 0; }), Contains("latent.value_dim is 0"));
+  CHECK_THAT(of_latent([](C& c) { c.latent.plain_dim = 4; }), Contains("head_dim is 7; expected"));
+  CHECK_THAT(of_latent([](C& c) { c.latent.rope_dim = 3, c.head_dim = 8; }),
+             Contains("expected an even number"));
+  CHECK_THAT(of_latent([](C& c) { c.kv_heads = 2; }), Contains("latent attention makes keys for every head"));
+  CHECK_THAT(of_latent([](C& c) { c.qk_norm = true; }), Contains("qk_norm with latent attention"));
+  CHECK_THAT(faults([](C& c) { c.local.window = c.local.chunk = 4; }), Contains("together with local.chunk"));
+  CHECK_THAT(faults([](C& c) { c.local.window = -4; }), Contains("local.window is -4"));
+  CHECK_THAT(faults([](C& c) { c.unrotated_layers = {true}; }), Contains("unrotated_layers names 1 layers"));
+  CHECK_THAT(faults([](C& c) { c.qk_norm = c.qk_norm_unweighted = true; }),
+             Contains("another norm of q and k"));
+  CHECK_THAT(faults([](C& c) { c.pre_norm = false; }), Contains("pre_norm and post_norm are both off"));
+  CHECK_THAT(faults([](C& c) { c.logit_scale = 0; }), Contains("logit_scale is 0"));
+  CHECK_THAT(faults([](C& c) { c.activation = Activation::kClampedSilu; }),
+             Contains("activation_limit is 0"));
+  CHECK_THAT(faults([](C& c) { c.activation = Activation::kTanhCap; }), Contains("isn't one of an MLP"));
   // Learned positions have no rotation to check.
   CHECK(faults([](C& c) { c.positions = PositionKind::kLearned, c.rotary_fraction = 0; }) == "");
 }

@@ -53,4 +53,25 @@ inline TransformerConfig tiny_gpt2() {
   return c;
 }
 
+// Experts in every layer: 2 of 6 for each token.
+inline TransformerConfig tiny_experts() {
+  TransformerConfig c = tiny_llama();
+  c.name = "tiny-experts";
+  c.ffn = 0;
+  c.experts.count = 6;
+  c.experts.per_token = 2;
+  c.experts.ffn = 7;
+  return c;
+}
+
+// Latent attention whose values are narrower than its keys: heads of 5 without and 2 with position.
+inline TransformerConfig tiny_latent() {
+  TransformerConfig c = tiny_llama();
+  c.name = "tiny-latent";
+  c.kv_heads = c.heads;
+  c.head_dim = 7;
+  c.latent = {.kv_dim = 6, .q_dim = 8, .plain_dim = 5, .rope_dim = 2, .value_dim = 3};
+  return c;
+}
+
 }  // namespace orrery::test

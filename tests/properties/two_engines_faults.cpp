@@ -6,6 +6,7 @@
 #include "base/random.hpp"
 #include "model/program.hpp"
 #include "simulator/compare_engines.hpp"
+#include "tests/properties/rank_spans.hpp"
 #include "tests/simulator/machines.hpp"
 
 using namespace orrery;
@@ -13,20 +14,6 @@ using namespace orrery::testing;
 using namespace orrery::time_literals;
 
 namespace {
-
-struct RankSpan {
-  std::int32_t instruction = 0;
-  SimTime start, ready, end;
-  bool operator==(const RankSpan&) const = default;
-};
-
-std::vector<std::vector<RankSpan>> by_rank(const Program& program, const Timeline& timeline) {
-  std::vector<std::vector<RankSpan>> ranks(program.role_of.size());
-  for (const Span& span : timeline.spans)
-    for (const RankId rank : timeline.classes[static_cast<std::size_t>(span.rank_class)].ranks)
-      ranks[rank.index()].push_back({span.first, span.start, span.ready, span.end});
-  return ranks;
-}
 
 // Returns the classes of the folded job.
 std::size_t check_fold(const Program& program, const Cluster& cluster, const Profile& profile,

@@ -185,6 +185,9 @@ TEST_CASE("the table fits one screen", "[summary]") {
   CHECK(small.size() <= 24);
 
   scenario.name = std::string(300, 'x') + "é";
+  scenario.faults.resize(1);
+  summary.step_time_high_s = 1;
+  summary.step_times_s.assign(16, 12.3456789);
   for (int i = 0; i < 40; ++i) {
     summary.warnings.push_back("a warning with é that is long: " + std::string(200, 'w') +
                                "\nand a second line");
@@ -202,6 +205,24 @@ TEST_CASE("the table fits one screen", "[summary]") {
     CHECK(lines.size() <= 24);
     for (const std::string& line : lines) CHECK(width(line) <= 100);
   }
+}
+
+TEST_CASE("what each step took stands in the figures, and in the table where there are faults", "[summary]") {
+  Summary summary = summary_of_two();
+  Scenario scenario = scenario_of_two();
+  const Program program = program_of_two();
+  // Ends at 180, 300 and 400 us: steps of 180, 120 and 100 us, 80 + 20 us more than three of 100.
+  const std::vector<SimTime> ends{180_us, 300_us, 400_us};
+  add_step_times(ends, summary);
+  REQUIRE(summary.step_times_s.size() == 3);
+  CHECK(summary.step_times_s[1] == Approx(120e-6));
+  const Json json = Json::parse(to_json(summary, scenario, program));
+  CHECK(json.at("step_times_s").get<std::vector<double>>() == summary.step_times_s);
+  CHECK(to_table(summary, scenario, program).find("steps with faults") == std::string::npos);
+  scenario.faults.push_back({RankId(0), Fault::What::kGpu, 0.5, {}, 200_us});
+  CHECK(to_table(summary, scenario, program)
+            .find("  steps with faults   180.000 us, 120.000 us, 100.000 us; 100.000 us lost\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("more stages than fit show the fullest and the emptiest", "[summary]") {

@@ -49,7 +49,8 @@ engine: {kind: fast, fold: false}
 stragglers: [{rank: 17, slowdown: 1.3}]
 profile: {matmul_efficiency: 0.5, attention_efficiency: 0.4, attention_backward_efficiency: 0.3, memory_efficiency: 0.8,
           launch: 5us, graph_node: 600ns, kernel_floor: 3us, compute_interference: 1.1, transfer_interference: 1.4,
-          step_latency: 2us, network_step_latency: 6us, collective_base: 7us}
+          step_latency: 2us, network_step_latency: 6us, collective_base: 7us, nvls: false,
+          nccl: 2.20}
 prices: {gpu_hour: 2.25 EUR, source: list, date: 2025-06-01}
 output: {json: out.json, trace: /tmp/t.json}
 )",
@@ -118,6 +119,8 @@ output: {json: out.json, trace: /tmp/t.json}
   CHECK(profile.step_latency_s == Approx(2e-6));
   CHECK(profile.network_step_latency_s == Approx(6e-6));
   CHECK(profile.collective_base_s == Approx(7e-6));
+  CHECK_FALSE(profile.collectives.nvls);
+  CHECK(profile.collectives.nccl_minor == 20);  // Not 2.2: a version is no number.
 
   CHECK_FALSE(scenario.fold);
   CHECK(scenario.stragglers == std::vector<std::pair<RankId, double>>{{RankId(17), 1.3}});
@@ -171,6 +174,10 @@ TEST_CASE("numbers out of range and of the wrong kind are faults", "[scenarios]"
                                                                   {"profile.matmul_efficiency", "nan"},
                                                                   {"profile.matmul_efficiency", "1.01"},
                                                                   {"profile.compute_interference", "inf"},
+                                                                  {"profile.nvls", "maybe"},
+                                                                  {"profile.nccl", "3.1"},
+                                                                  {"profile.nccl", "2.x"},
+                                                                  {"profile.nccl", "2.18.beta"},
                                                                   {"cluster.fabric.hop_latency", "1s"},
                                                                   {"prices.gpu_hour", "free"},
                                                                   {"prices.gpu_hour", "-1 USD"},
@@ -205,6 +212,11 @@ TEST_CASE("the parts have to fit together", "[scenarios]") {
              Contains("rank 8 doesn't exist; the cluster's ranks are 0 to 7"));
   CHECK_THAT(message_of(kSmall, {"stragglers=[{rank: 1, slowdown: 2}, {rank: 1, slowdown: 3}]"}),
              Contains("listed twice"));
+  CHECK_THAT(message_of(kSmall, {"cluster.node=dgx-a100", "profile={nvls: true}"}),
+             Contains("profile.nvls: is true; A100-SXM4-80GB in DGX-A100 has no NVSwitch that multicasts"));
+  CHECK_THAT(message_of(kSmall, {"profile={nvls: true, nccl: 2.16.5}"}), Contains("2.17 and later have"));
+  CHECK(parse_small({"profile={nvls: true, nccl: 2.17}"}).profile.collectives.nvls);
+  CHECK_FALSE(parse_small({"cluster.node=dgx-a100", "profile={nvls: false}"}).profile.collectives.nvls);
   CHECK_THAT(message_of(kSmall, {"cluster.nodes=1000000"}), Contains("8,000,000 GPUs"));
   CHECK_THAT(message_of(kSmall, {"cluster.nodes=2", "cluster.fabric=none"}),
              Contains("cluster.fabric: is none"));

@@ -29,12 +29,14 @@ std::string path_of(const std::string& section) {
   if (section == "scenario") return "";
   if (section == "fabric") return "cluster.fabric.";
   if (section == "overlap") return "plan.overlap.";
+  if (section == "experts" || section == "latent") return "model." + section + ".";
   return section + ".";
 }
 
 // Sections whose values a single override can set in the small scenario.
 std::vector<std::string> reachable() {
-  return {"scenario", "model", "cluster", "fabric", "plan", "overlap", "engine", "profile"};
+  return {"scenario", "model", "experts", "latent", "cluster",
+          "fabric",   "plan",  "overlap", "engine", "profile"};
 }
 
 }  // namespace
@@ -112,6 +114,12 @@ TEST_CASE("the schema requires what the loader requires", "[scenarios]") {
   const std::string no_model = message_of(kSmall, {"model={gated_mlp: false}"});
   for (const auto& key : section_schema("model")["required"]) {
     CHECK_THAT(no_model, Contains("model." + key.get<std::string>() + ": missing"));
+  }
+  for (const std::string section : {"experts", "latent"}) {
+    const std::string empty = message_of(kSmall, {"model." + section + "={}"});
+    for (const auto& key : section_schema(section)["required"]) {
+      CHECK_THAT(empty, Contains("model." + section + "." + key.get<std::string>() + ": missing"));
+    }
   }
   const std::string no_gpu = message_of(kSmall, {"cluster={gpu: {name: x}}"});
   for (const auto& key : section_schema("gpu")["required"]) {

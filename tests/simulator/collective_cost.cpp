@@ -119,6 +119,25 @@ TEST_CASE("NVLS loads links less and ends sooner, where it is allowed", "[simula
   CHECK(cost().seconds() == Approx(14e9 / 360e9 * (1 + 0.08 / 14) + 58e-6).epsilon(1e-6));
 }
 
+TEST_CASE("an old NCCL has no NVLS, one of 2.17 none between nodes", "[simulator]") {
+  Profile profile = default_profile(catalogue_gpu("h100").value());
+  const CollectiveMachine machine{nccl::Generation::kHopper, true, 8, 50e9};
+  constexpr std::int64_t kBytes = 8'000'000'000;
+  // Through a GPU's link in a node by NVLS 9/8, by a ring 14/8; of the 8 rings over two nodes each has an
+  // eighth of 30/16, of the NVLSTree of 1.
+  const auto bytes = [&](std::int32_t minor, std::int32_t nodes) {
+    profile.collectives.nccl_minor = minor;
+    const GroupShape shape{8 * nodes, nodes, nodes == 1 ? 1 : 8, 370.8e9};
+    return collective_cost(CollectiveKind::kAllReduce, kBytes, shape, machine, nodes == 1 ? 370.8e9 : 48e9,
+                           profile)
+        .bytes;
+  };
+  CHECK(bytes(16, 1) == 14'000'000'000);
+  CHECK(bytes(17, 1) == 9'000'000'000);
+  CHECK(bytes(17, 2) == 1'875'000'000);
+  CHECK(bytes(18, 2) == 1'000'000'000);
+}
+
 TEST_CASE("rings between GPUs joined pair by pair use all ways", "[simulator]") {
   // Four GH200, six links between any two: 123.6 GB/s per pair, 370.8 in all. The ring's own link carries a
   // third of what a ring over one link would.
@@ -128,6 +147,18 @@ TEST_CASE("rings between GPUs joined pair by pair use all ways", "[simulator]") 
                                             machine, 123.6e9, profile);
   CHECK(cost.bytes == 2'000'000'000);
   CHECK(cost.seconds() == Approx(6e9 / 360e9 * (1 + 0.08 / 6) + 2e-6 + (8.4 + 6 * 3.4) * 1e-6).epsilon(1e-6));
+}
+
+TEST_CASE("what small payloads lose goes by a channel's bytes", "[simulator]") {
+  // Two V100 and one link: one channel of 20 GB/s, whose pipeline 1 GiB / 12 fill. An eighth of that are
+  // three halvings, 5.2 % each; the ends of two steps are 4 % more. Latency: 8.4 + 2 * 3.4 us, and the call.
+  const Profile profile = default_profile(catalogue_gpu("v100").value());
+  const CollectiveMachine machine{nccl::Generation::kVolta, false, 0, 0};
+  const std::int64_t bytes = (1 << 30) / 12 / 8;
+  const TransferCost cost =
+      collective_cost(CollectiveKind::kAllReduce, bytes, {2, 1, 1, 20e9}, machine, 20e9, profile);
+  const double moved_s = static_cast<double>(bytes) / 20e9;
+  CHECK(cost.seconds() == Approx(moved_s * (1 + 3 * 0.052) * 1.04 + 17.2e-6).epsilon(1e-4));
 }
 
 TEST_CASE("NVLink rates of groups", "[simulator]") {

@@ -132,7 +132,7 @@ TEST_CASE("cloud shapes have the cloud's network and sometimes a price", "[topol
   CHECK(gigabits("nd-a100-v4") == Approx(1600));
   const CataloguePrice price = catalogue_price("p5.48xlarge").value();
   CHECK(price.usd_per_gpu_hour == Approx(55.04 / 8));
-  CHECK(price.date == "2025-06");
+  CHECK(price.date == "2026-11");
   CHECK_FALSE(price.source.empty());
   CHECK_FALSE(catalogue_price("dgx-h100"));
   CHECK_FALSE(catalogue_price("no such node"));

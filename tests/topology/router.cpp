@@ -99,6 +99,28 @@ TEST_CASE("link instances are unique, named apart and within the count", "[topol
   CHECK(router.link_count() == 2 * (8 * (links + 8) + 16));
 }
 
+TEST_CASE("a link instance knows its place", "[topology]") {
+  const Cluster cluster = dgx_h100(8);
+  const Router router(cluster);
+  // GPU 3 of node 0 to that of node 5: NVLink isn't used; up the rail's cable, over leaf, spine and leaf.
+  std::vector<LinkPlace> places;
+  for (const PathLink& link : router.path(3, 5 * 8 + 3).links) places.push_back(router.place(link.link));
+  REQUIRE(places.size() == 8);
+  using enum LinkPlace::Kind;
+  const auto is = [](const LinkPlace& at, LinkPlace::Kind kind, std::int32_t node, bool forward) {
+    return at.kind == kind && at.node == node && at.forward == forward;
+  };
+  CHECK((is(places[2], kNicCable, 0, true) && places[2].index == 3));
+  CHECK((is(places[3], kTrunk, -1, true) && places[3].index == 6));  // Of two leaf switches per rail.
+  CHECK((is(places[4], kTrunk, -1, false) && places[4].index == 7));
+  CHECK((is(places[5], kNicCable, 5, false) && places[5].index == 3));
+  CHECK(places[7].kind == kInNode);
+  CHECK(places[7].node == 5);
+  const LinkPlace nvlink = router.place(router.path(8, 9).links.front().link);
+  CHECK(nvlink.node == 1);
+  CHECK(cluster.node.links[static_cast<std::size_t>(nvlink.index)].kind == LinkKind::kNvLink);
+}
+
 TEST_CASE("links that can't bind are left out, and the narrowest one never is", "[topology]") {
   Cluster cluster = dgx_h100(8);
   const auto binding = [](const Router& router, std::int32_t from, std::int32_t to) {

@@ -1,8 +1,10 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate scenario model catalogue validate
+set -l commands simulate scenario model catalogue validate graph
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
+set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
+set -l graph "__fish_seen_subcommand_from graph"
 set -l simulate "__fish_seen_subcommand_from simulate"
 set -l validate "__fish_seen_subcommand_from validate"
 
@@ -16,6 +18,21 @@ complete -c orrery -n "$top" -f -a catalogue -d "List the nodes and GPUs that sc
 
 complete -c orrery -n "$top" -f -a validate -d "Hold predictions against a table of measurements"
 
+complete -c orrery -n "$top" -f -a graph -d "Check, explain or draw the graph of a model, also of other tools"
+
+complete -c orrery -n "$graph_actions" -f -a check -d "Name everything that is wrong with a graph or trace"
+complete -c orrery -n "$graph_actions" -f -a explain -d "Show what a graph or trace comes to"
+complete -c orrery -n "$graph_actions" -f -a dot -d "Draw a graph for Graphviz"
+complete -c orrery -n "$graph" -x -l format -a "auto scenario hf fx fx-text onnx chakra" -d "What the file is"
+complete -c orrery -n "$graph" -x -l dim -d "Size of a symbolic dimension: NAME=SIZE"
+complete -c orrery -n "$graph" -x -l batch -d "Sequences a step"
+complete -c orrery -n "$graph" -x -l sequence -d "Tokens a sequence"
+complete -c orrery -n "$graph" -x -l ranks -d "Ranks that do what the one trace says"
+complete -c orrery -n "$graph" -r -l groups -d "JSON with the ranks of the process groups"
+complete -c orrery -n "$graph; and __fish_seen_subcommand_from check explain" -r -l json -d "Write it as JSON; - is standard output"
+complete -c orrery -n "$graph; and __fish_seen_subcommand_from dot" -l blocks -d "One node per block and phase"
+complete -c orrery -n "$graph; and __fish_seen_subcommand_from dot" -r -l output -d "Write to this file"
+
 complete -c orrery -n "$actions" -f -a check -d "Read scenario files and their plans, and name every fault"
 complete -c orrery -n "$actions" -f -a show -d "Write out what a scenario comes to"
 
@@ -23,6 +40,7 @@ complete -c orrery -n "$simulate" -r -l json -d "Write the figures as JSON; - is
 complete -c orrery -n "$simulate" -r -l trace -d "Write a trace for ui.perfetto.dev"
 complete -c orrery -n "$simulate" -r -l program -d "Write the Program as text"
 complete -c orrery -n "$simulate" -x -l engine -a "fast simgrid both" -d "Simulation engine"
+complete -c orrery -n "$simulate" -x -l engine-tolerance -d "Part of the step up to which both engines agree"
 complete -c orrery -n "$simulate" -x -l threads -d "Threads to lower with"
 complete -c orrery -n "$simulate" -l no-fold -d "Simulate every rank, also equal ones"
 complete -c orrery -n "$simulate" -l allow-oom -d "Only warn when memory is short"

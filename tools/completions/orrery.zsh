@@ -19,6 +19,28 @@ _orrery_scenario() {
   esac
 }
 
+_orrery_graph() {
+  local -a actions=(
+    'check:name everything that is wrong with a graph or trace'
+    'explain:show what a graph or trace comes to'
+    'dot:draw a graph for Graphviz'
+  )
+  local -a common=(
+    '--help[print help]' '--format[what the file is]:format:(auto scenario hf fx fx-text onnx chakra)'
+    '*--dim[size of a symbolic dimension]:NAME=SIZE' '--batch[sequences a step]:number' '--sequence[tokens a sequence]:number'
+    '--ranks[ranks that do what the one trace says]:number' '--groups[ranks of the process groups]:file:_files' '*:file:_files'
+  )
+  _arguments -C '--help[print help]' '1:action:->action' '*::argument:->arguments'
+  case $state in
+    action) _describe action actions ;;
+    arguments)
+      case $words[1] in
+        check | explain) _arguments $common '--json[write it as JSON]:file:_files' ;;
+        dot) _arguments $common '--blocks[one node per block and phase]' '--output[write to this file]:file:_files' ;;
+      esac ;;
+  esac
+}
+
 _orrery() {
   local state
   local -a commands=(
@@ -27,6 +49,7 @@ _orrery() {
     'model:show what a Hugging Face config.json describes'
     'catalogue:list the nodes and GPUs that scenario files can name'
     'validate:hold predictions against a table of measurements'
+    'graph:check, explain or draw the graph of a model'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -38,10 +61,12 @@ _orrery() {
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
             '--trace[write a trace for ui.perfetto.dev]:file:_files' '--program[write the Program as text]:file:_files' \
             "$_orrery_set" '--engine[simulation engine]:engine:(fast simgrid both)' '--threads[threads to lower with]:number' \
+            '--engine-tolerance[part of the step up to which both engines agree]:fraction' \
             '--no-fold[simulate every rank]' '--allow-oom[only warn when memory is short]' \
             '--no-interval[leave out how far the step time may be off]' \
             '--verbose[say what was assumed and done]' '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         scenario) _orrery_scenario ;;
+        graph) _orrery_graph ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
         catalogue) _arguments '--help[print help]' ;;
         validate)

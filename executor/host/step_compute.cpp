@@ -1,0 +1,237 @@
+// A compute instruction in double precision: binds the inputs and outputs of each op to the operands of the
+// instruction, and to what the ops before it in the same launch have made.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "base/error.hpp"
+#include "executor/host/step_parts.hpp"
+
+namespace orrery::host {
+namespace {
+
+struct Bound {
+  Values values;
+  Shard shard;
+  BufferId buffer;  // Invalid: of this launch alone.
+};
+
+bool attends(const Op& op) { return op.kind == OpKind::kAttention || op.kind == OpKind::kAttentionGrad; }
+
+class Launch {
+ public:
+  Launch(const Graph& graph, const Program& program, RankState& rank, const Instruction& instruction)
+      : graph_(graph),
+        program_(program),
+        rank_(rank),
+        instruction_(instruction),
+        operands_(rank.operands(instruction)) {}
+
+  void run() {
+    for (std::int32_t o = instruction_.ops.begin; o < instruction_.ops.end; ++o) {
+      const Op& op = graph_[rank_.role().ops[static_cast<std::size_t>(o)]];
+      if (instruction_.part >= 0) {
+        run_loss_part(op);
+      } else {
+        run(op);
+      }
+    }
+  }
+
+ private:
+  [[noreturn]] void fault(const std::string& what) const {
+    fail(ErrorKind::kRuntime, "rank {}, {}: {}", rank_.rank().value, instruction_name(program_, instruction_),
+         what);
+  }
+
+  const Buffer& buffer_of(const Operand& operand) const {
+    return rank_.role().buffers[operand.buffer.index()];
+  }
+
+  // The operand that holds the tensor. A parameter and its gradient are told apart by category.
+  std::optional<BufferId> find(TensorId tensor, bool writes) const {
+    const Tensor& wanted = graph_[tensor];
+    const bool gradient = wanted.kind == TensorKind::kParameterGradient;
+    const TensorId held = gradient ? wanted.gradient_of : tensor;
+    std::optional<BufferId> found;
+    for (const Operand& operand : operands_) {
+      const Buffer& buffer = buffer_of(operand);
+      if (buffer.tensor != held || (buffer.category == MemoryCategory::kGradients) != gradient) continue;
+      if (writes && !operand.writes) continue;
+      if (found) fault("holds " + wanted.name + " twice");
+      found = operand.buffer;
+    }
+    return found;
+  }
+
+  Bound input(TensorId tensor) {
+    if (const auto made = made_.find(tensor); made != made_.end()) return made->second;
+    const auto buffer = find(tensor, false);
+    if (!buffer) fault("reads " + graph_[tensor].name + ", which is none of its operands");
+    return {rank_.load(*buffer), rank_.shard(*buffer), *buffer};
+  }
+
+  // Local indices of each dimension, as the tensors of the op agree on them.
+  using Indices = std::vector<std::int64_t>;
+  void note(const Op& op, TensorId tensor, const Shard& shard, bool keys) {
+    const auto& shape = graph_[tensor].shape;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      if (keys && graph_[shape[d]].role == DimRole::kSequence) {
+        keys_ = shard.indices[d];
+        continue;
+      }
+      const auto [known, inserted] = local_.try_emplace(shape[d], shard.indices[d]);
+      if (!inserted && known->second != shard.indices[d]) {
+        fault(op.name + " sees dimension " + graph_[shape[d]].name + " divided in two ways (" +
+              graph_[tensor].name + ")");
+      }
+    }
+  }
+
+  OpView view() const {
+    OpView view;
+    view.sizes = program_.sizes;
+    for (const auto& [dim, indices] : local_) {
+      view.sizes[dim.index()] = static_cast<std::int64_t>(indices.size());
+      if (graph_[dim].role == DimRole::kSequence) view.positions = indices;
+      if (graph_[dim].role == DimRole::kVocab) {
+        view.vocab_begin = indices.front();
+        view.vocab = graph_[dim].size;
+      }
+    }
+    view.key_positions = keys_;
+    view.loss_tokens = 1;
+    for (std::size_t d = 0; d < graph_.dims.size(); ++d) {
+      const DimRole role = graph_.dims[d].role;
+      if (role == DimRole::kBatch || role == DimRole::kSequence) view.loss_tokens *= program_.sizes[d];
+    }
+    return view;
+  }
+
+  void run(const Op& op) {
+    local_.clear();
+    keys_.clear();
+    std::vector<Bound> inputs, outputs;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      inputs.push_back(input(op.inputs[i]));
+      note(op, op.inputs[i], inputs.back().shard, attends(op) && (i == 1 || i == 2));
+    }
+    for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+      const TensorId tensor = op.outputs[i];
+      Bound& output = outputs.emplace_back();
+      const auto buffer = find(tensor, true);
+      if (buffer) {
+        output.buffer = *buffer;
+        output.shard = rank_.shard(*buffer);
+        note(op, tensor, output.shard, op.kind == OpKind::kAttentionGrad && (i == 1 || i == 2));
+      } else {
+        for (const DimId dim : graph_[tensor].shape) output.shard.indices.push_back(local_indices(dim));
+      }
+      const bool adds = graph_[tensor].kind == TensorKind::kParameterGradient;
+      output.values = adds && buffer ? rank_.load(*buffer) : Values(output.shard.size(), kNoValue);
+    }
+    if (op.kind == OpKind::kMatmul && op.attributes.bias && !adds_bias(op, inputs[1])) {
+      for (std::size_t i = 1 + op.outputs.size(); i < inputs.size(); ++i) {
+        std::fill(inputs[i].values.begin(), inputs[i].values.end(), 0.0);
+      }
+    }
+    std::vector<Values*> in, out;
+    for (Bound& bound : inputs) in.push_back(&bound.values);
+    for (Bound& bound : outputs) out.push_back(&bound.values);
+    run_op(graph_, op, view(), in, out);
+    for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+      if (outputs[i].buffer.valid()) rank_.store(outputs[i].buffer, outputs[i].values);
+      made_[op.outputs[i]] = std::move(outputs[i]);
+    }
+  }
+
+  // Where a contracted dimension is divided the result is a partial sum, and the first rank brings the bias.
+  bool adds_bias(const Op& op, const Bound& weight) const {
+    if (!weight.buffer.valid()) return true;
+    const PlacementId placement = rank_.role().buffers[weight.buffer.index()].placement;
+    if (!placement.valid()) return true;
+    const auto& result = graph_[op.outputs[0]].shape;
+    for (const Split& split : program_.placements[placement.index()].splits) {
+      const bool contracted = std::find(result.begin(), result.end(), split.dim) == result.end();
+      if (contracted && rank_.at()[split.axis.index()].position != 0) return false;
+    }
+    return true;
+  }
+
+  Indices local_indices(DimId dim) const {
+    const auto known = local_.find(dim);
+    if (known != local_.end()) return known->second;
+    Indices all(static_cast<std::size_t>(program_.sizes[dim.index()]));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+    return all;
+  }
+
+  // The loss over a divided vocabulary. Operands, in order: logits (, labels), maximum (, sum of
+  // exponentials, label's logit) and what is written last.
+  void run_loss_part(const Op& op) {
+    std::vector<Values> values;
+    for (const Operand& operand : operands_) values.push_back(rank_.load(operand.buffer));
+    const auto store = [&](std::size_t operand) { rank_.store(operands_[operand].buffer, values[operand]); };
+    for (const Operand& operand : operands_)
+      note(op, buffer_of(operand).tensor, rank_.shard(operand.buffer), false);
+    const OpView seen = view();
+    const Values& logits = values[0];
+    if (instruction_.part == 0) {
+      const std::size_t vocab = logits.size() / values[1].size();
+      for (std::size_t t = 0; t < values[1].size(); ++t) {
+        values[1][t] = -std::numeric_limits<double>::infinity();
+        for (std::size_t i = 0; i < vocab; ++i) {
+          if (counts(seen, i)) values[1][t] = std::max(values[1][t], logits[t * vocab + i]);
+        }
+      }
+      store(1);
+    } else if (instruction_.part == 1) {
+      const std::size_t vocab = logits.size() / values[1].size();
+      for (std::size_t t = 0; t < values[1].size(); ++t) {
+        values[3][t] = values[4][t] = 0;
+        for (std::size_t i = 0; i < vocab; ++i) {
+          if (!counts(seen, i)) continue;
+          values[3][t] += std::exp(logits[t * vocab + i] - values[2][t]);
+          const bool is_label =
+              static_cast<double>(seen.vocab_begin) + static_cast<double>(i) == values[1][t];
+          if (is_label) values[4][t] = logits[t * vocab + i];
+        }
+      }
+      store(3);
+      store(4);
+    } else {
+      values[3][0] = 0;
+      for (std::size_t t = 0; t < values[0].size(); ++t) {
+        values[4][t] = values[0][t] + std::log(values[1][t]);
+        values[3][0] += (values[4][t] - values[2][t]) / static_cast<double>(seen.loss_tokens);
+      }
+      store(3);
+      store(4);
+    }
+  }
+
+  static bool counts(const OpView& view, std::size_t entry) {
+    return view.vocab_begin + static_cast<std::int64_t>(entry) < view.vocab;
+  }
+
+  const Graph& graph_;
+  const Program& program_;
+  RankState& rank_;
+  const Instruction& instruction_;
+  const std::vector<Operand> operands_;
+  std::map<TensorId, Bound> made_;
+  std::map<DimId, Indices> local_;
+  Indices keys_;
+};
+
+}  // namespace
+
+void run_compute(const Graph& graph, const Program& program, RankState& rank,
+                 const Instruction& instruction) {
+  Launch(graph, program, rank, instruction).run();
+}
+
+}  // namespace orrery::host

@@ -1,0 +1,92 @@
+#pragma once
+// Builds one StageTemplate: walks the ops of the stage's blocks, puts each launch on its list, and between
+// ops whatever moves a tensor from where one leaves it to where the next needs it.
+
+#include <array>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "planner/launch.hpp"
+#include "planner/stage_template.hpp"
+
+namespace orrery {
+
+class StageBuilder {
+ public:
+  StageBuilder(const StageInput& input, SymbolTable& symbols);
+  StageTemplate build();
+
+ private:
+  // Where a tensor is while a list is being built.
+  struct Place {
+    std::int32_t buffer = -1;
+    bool persistent = false;
+    std::int32_t ready = -1;  // Instruction of the current list that makes it; −1: it is there already.
+  };
+
+  // ---- Buffers.
+  void add_parameters();
+  void add_parameter(TensorId parameter, std::int32_t block);
+  bool is_tied(TensorId parameter) const;
+  std::int32_t add_buffer(const std::string& name, std::int32_t layer, MemoryCategory category,
+                          TensorId tensor, PlacementId placement);
+  Place& place_of(TensorId tensor);
+
+  // ---- Instructions.
+  std::vector<TemplateInstruction>& list() { return stage_.lists[static_cast<std::size_t>(pass_)]; }
+  void start_list(PassKind pass);
+  std::int32_t append(TemplateInstruction instruction);
+  void depend(TemplateInstruction& instruction, std::int32_t on);
+  static void touch(TemplateInstruction& instruction, TemplateOperand operand);
+  void read(TemplateInstruction& instruction, TensorId tensor);
+  std::int32_t last_compute();
+  void emit(const Launch& launch, const Launch* next, Purpose purpose);
+  void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
+  void write_outputs(OpId op, TemplateInstruction& compute, std::vector<std::pair<OpId, TensorId>>& partial);
+  void settle_outputs(OpId op, std::int32_t made);
+  void note_new_block(TensorId parameter, TemplateInstruction& compute);
+  void emit_parallel_loss(OpId op);
+
+  // ---- Collectives (stage_collectives.cpp).
+  TemplateInstruction collective(const std::string& name, std::int32_t layer, CollectiveKind kind,
+                                 AxisId axis, std::int64_t bytes, DType dtype);
+  Place rearranged(TensorId tensor, PlacementId placement, std::int32_t block, std::int32_t not_before);
+  void rearrange_inputs(OpId op, std::int32_t not_before);
+  void rearrange_ahead(const Launch& launch, const Launch* next);
+  void reduce(OpId op, TensorId output, std::int32_t made);
+
+  // ---- Lists.
+  void emit_all(const std::vector<Launch>& launches, Purpose purpose);
+  void build_forward();
+  void build_backward(PassKind pass);  // kBackwardInput makes the list of kBackwardWeight too.
+  void recompute(std::int32_t block);
+  void note_forward_output(TensorId tensor);
+  void note_backward_output(TensorId tensor);
+  void note_sent(TensorId tensor);
+
+  const StageInput& in_;
+  const Graph& graph_;
+  const Sharding& sharding_;
+  SymbolTable& symbols_;
+
+  StageTemplate stage_;
+  PassKind pass_ = PassKind::kForward;
+  std::string prefix_;                              // "recompute." while a block is recomputed.
+  std::unordered_map<std::int32_t, Place> places_;  // By tensor, as stored.
+  // What a backward begins with: places after the forward, and what neighbours have sent since.
+  std::unordered_map<std::int32_t, Place> before_backward_;
+  // Tensors brought to another placement, within a block and phase.
+  std::map<std::pair<TensorId, PlacementId>, Place> rearranged_;
+  std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.
+  std::vector<bool> seen_blocks_;
+  std::vector<TensorId> received_;                       // From a neighbour.
+  std::array<bool, kExpertStream + 1> received_read_{};  // By stream.
+};
+
+// "layer3.qkv" → "qkv", "d_layer3.qkv" → "d_qkv": the layer is a field of the instruction.
+std::string without_layer(const std::string& name);
+
+}  // namespace orrery
