@@ -95,7 +95,7 @@ Json json(const Totals& totals) {
 struct Work {
   std::int64_t count = 0;
   double bytes = 0;
-  SimTime time;
+  double time_s = 0;  // A sum of SimTime may be too large for one.
 };
 
 std::string kind_of(const Instruction& instruction) {
@@ -122,7 +122,7 @@ std::map<std::string, Work> work_of(const Program& program, const Role& role) {
     ++work.count;
     work.bytes += bytes_of(instruction);
     if (const auto* compute = std::get_if<Compute>(&instruction.work))
-      work.time += program.kernels[compute->kernel.index()].fixed;
+      work.time_s += program.kernels[compute->kernel.index()].fixed.seconds();
   }
   return kinds;
 }
@@ -139,7 +139,7 @@ std::string trace_text(const LoadedGraph& loaded, const std::string& file) {
     for (const auto& [kind, work] : work_of(program, program.roles[i])) {
       text += fmt::format("    {:<16} {:>8}  {:>12}  {}\n", kind, work.count,
                           work.bytes > 0 ? format_bytes(work.bytes) : "",
-                          work.time > SimTime{} ? format_time(work.time) : "");
+                          work.time_s > 0 ? fmt::format("{:.6g} s", work.time_s) : "");
     }
   }
   return text;
@@ -151,7 +151,7 @@ Json trace_json(const LoadedGraph& loaded) {
   for (std::size_t i = 0; i < program.roles.size(); ++i) {
     Json kinds = Json::object();
     for (const auto& [kind, work] : work_of(program, program.roles[i])) {
-      kinds[kind] = {{"count", work.count}, {"bytes", work.bytes}, {"time_s", work.time.seconds()}};
+      kinds[kind] = {{"count", work.count}, {"bytes", work.bytes}, {"time_s", work.time_s}};
     }
     roles.push_back({{"name", program.roles[i].name},
                      {"ranks", std::count(program.role_of.begin(), program.role_of.end(),

@@ -18,7 +18,7 @@ constexpr std::size_t kMostTensors = std::size_t{1} << 20;
 constexpr std::size_t kMostRank = 16;
 constexpr double kMostElements = 4e12;
 constexpr double kMostBytes = 1e17;
-constexpr std::size_t kMostOperands = 1'000'000;
+constexpr std::size_t kMostOperands = 100'000;
 
 // What a strict kind becomes where its dimensions don't fit.
 OpKind imported_kind(OpKind kind) {
@@ -141,7 +141,7 @@ void ImportBuilder::add(ImportOp op) {
   made.name = std::move(op.name);
   std::int32_t& taken = op_names_[made.name];
   if (taken++ > 0) wrong(made.name, "the name is used by two ops");
-  if (op.inputs.size() + op.outputs.size() > kMostOperands) wrong(made.name, "more than a million operands");
+  if (op.inputs.size() + op.outputs.size() > kMostOperands) wrong(made.name, "more than 100,000 operands");
   made.kind = op.kind;
   made.phase = phase_;
   made.inputs = std::move(op.inputs);

@@ -25,6 +25,7 @@ constexpr std::int64_t kMostMembers = std::int64_t{1} << 26;  // Ranks on all ax
 constexpr std::size_t kMostStreams = 4096;
 constexpr std::size_t kLongestName = 200;
 constexpr std::int64_t kBarrierBytes = 4;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 55;
 
 // By stream: the last instruction to wait for. An in-order stream makes the others superfluous.
 using Waits = std::map<std::int32_t, std::int32_t>;
@@ -322,6 +323,7 @@ void ChakraRole::collective(const ChakraNode& node, const Waits& waits) {
     case 9: work.kind = CollectiveKind::kAllReduce; break;
     case 2:
       work.kind = CollectiveKind::kAllGather;
+      if (work.bytes > kMostBytes / shared_.group_size(*axis)) wrong(node, "an all-gather of too many bytes");
       work.bytes *= shared_.group_size(*axis);
       break;
     case 5: work.kind = CollectiveKind::kBroadcast; break;

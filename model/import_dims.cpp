@@ -157,6 +157,7 @@ void merge_other(const Graph& graph, const Op& op, DimClasses& classes) {
   switch (op.kind) {
     case OpKind::kMatmul: return;  // Done before.
     case OpKind::kEmbedding:
+      if (input(1).empty()) return;
       classes.merge_from_first(input(0), y, input(0).size());
       return classes.merge_from_last({input(1).back()}, y);
     case OpKind::kCrossEntropy:

@@ -12,6 +12,7 @@ namespace orrery {
 namespace {
 
 constexpr std::size_t kMostOutputs = 100'000;
+constexpr std::size_t kMostParts = 1'000'000;
 
 std::optional<DType> torch_dtype(std::string_view word) {
   if (word.starts_with("torch.")) word.remove_prefix(6);
@@ -279,6 +280,7 @@ void FxConverter::placeholder(const FxNode& node) {
 
 // What the getitems of a tuple say of its parts.
 void FxConverter::collect_getitems() {
+  std::size_t described_parts = 0;
   for (const FxNode& node : program_.nodes) {
     if (node.kind != FxNode::Kind::kGetItem) {
       if (node.outputs.size() > kMostOutputs) wrong(node, "more than 100,000 outputs");
@@ -293,7 +295,12 @@ void FxConverter::collect_getitems() {
     const auto of = described_.find(node.arguments[0].text);
     if (of == described_.end() || index < 0 || index >= static_cast<std::int64_t>(kMostOutputs)) continue;
     auto& parts = of->second;
-    if (parts.size() <= static_cast<std::size_t>(index)) parts.resize(static_cast<std::size_t>(index) + 1);
+    const std::size_t needed = static_cast<std::size_t>(index) + 1;
+    if (parts.size() < needed) {
+      described_parts += needed - parts.size();
+      if (described_parts > kMostParts) wrong(node, "the tuples of the graph have more than a million parts");
+      parts.resize(needed);
+    }
     auto& part = parts[static_cast<std::size_t>(index)];
     if (!part && !node.outputs.empty()) part = node.outputs[0];
   }

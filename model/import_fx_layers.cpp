@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "model/import_fx_convert.hpp"
@@ -27,9 +28,10 @@ void product(Convert& c, const FxNode& node, TensorId x, TensorId w, std::option
   attributes.bias = bias.has_value();
   std::vector<TensorId> inputs = {x, w};
   if (bias) inputs.push_back(*bias);
-  const bool weight = c.builder.sizes(w).size() == 2 && !c.builder.sizes(x).empty();
-  c.add(node, weight ? OpKind::kMatmul : OpKind::kBatchMatmul, std::move(inputs), {c.result(node)},
-        attributes);
+  const TensorId y = c.result(node);
+  const bool weight =
+      c.builder.sizes(w).size() == 2 && !c.builder.sizes(x).empty() && !c.builder.sizes(y).empty();
+  c.add(node, weight ? OpKind::kMatmul : OpKind::kBatchMatmul, std::move(inputs), {y}, attributes);
 }
 
 void linear(Convert& c, const FxNode& node) {
@@ -43,9 +45,14 @@ void addmm(Convert& c, const FxNode& node) {
   const TensorId bias = c.tensor(node, 0);
   if (c.builder.sizes(bias).size() == 1)
     return product(c, node, c.tensor(node, 1), c.tensor(node, 2), bias, false);
+  for (const std::size_t i : {1, 2}) {
+    if (c.builder.sizes(c.tensor(node, i)).size() != 2)
+      c.wrong(node, "addmm: an operand that isn't a matrix");
+  }
   FxNode inner = node;
   inner.name = node.name + ".product";
   const TensorId y = c.result(node);
+  if (c.builder.sizes(y).size() != 2) c.wrong(node, "addmm: its result isn't a matrix");
   const TensorId made = c.builder.add_result(inner.name, c.builder[y].dtype, c.builder.sizes(y));
   OpAttributes attributes;
   attributes.word = "nn";
@@ -97,10 +104,11 @@ void norm(Convert& c, const FxNode& node, NormKind kind) {
   attributes.weight = weight.has_value();
   attributes.bias = weight && bias;
   c.add(node, OpKind::kNorm, std::move(inputs), {c.result(node)}, attributes);
-  // Mean and 1/σ, which the backward recomputes.
+  // Mean and 1/σ, made along the way.
   for (std::size_t i = 1; i < 3; ++i) {
     if (!c.says(node, i)) continue;
     OpAttributes statistic;
+    statistic.view = true;
     statistic.word = i == 1 ? "mean" : "rstd";
     const TensorId made = c.result(node, i);
     std::int64_t axis = 0;
@@ -131,11 +139,18 @@ TensorId heads_last(Convert& c, const FxNode& node, TensorId x, std::string_view
   return c.builder.add_transpose(node.name + std::string(suffix), x, axes, node.module, true);
 }
 
-// Our attention has no mask, whole sequences and heads that share evenly.
-bool is_plain_attention(Convert& c, TensorId q, TensorId k, TensorId v) {
+// Our attention has no mask, whole sequences and heads that share evenly. `like_q` and `like_kv` are what has
+// to be shaped like q and like k.
+bool is_plain_attention(Convert& c, TensorId q, TensorId k, TensorId v, const std::vector<TensorId>& like_q,
+                        const std::vector<TensorId>& like_kv) {
   const ImportSizes& qs = c.builder.sizes(q);
   const ImportSizes& ks = c.builder.sizes(k);
   const ImportSizes& vs = c.builder.sizes(v);
+  const auto like = [&](const std::vector<TensorId>& tensors, const ImportSizes& sizes) {
+    return std::all_of(tensors.begin(), tensors.end(),
+                       [&](TensorId one) { return c.builder.sizes(one) == sizes; });
+  };
+  if (!like(like_q, qs) || !like(like_kv, ks)) return false;
   return qs.size() == 4 && ks.size() == 4 && vs.size() == 4 && qs[0] == ks[0] && qs[2] == ks[2] &&
          qs[3] == ks[3] && vs[0] == ks[0] && vs[1] == ks[1] && vs[2] == ks[2] && vs[3] == ks[3] &&
          qs[1] % ks[1] == 0;
@@ -156,7 +171,7 @@ void attention(Convert& c, const FxNode& node, std::size_t mask_at, std::size_t 
   const bool keeps_lse = !rows.empty();
   const bool lse_fits =
       !keeps_lse || rows == ImportSizes(sizes.begin(), sizes.end() - (sizes.empty() ? 0 : 1));
-  if (mask || attributes.rate > 0 || !lse_fits || !is_plain_attention(c, q, k, v)) {
+  if (mask || attributes.rate > 0 || !lse_fits || !is_plain_attention(c, q, k, v, {outputs[0]}, {})) {
     std::vector<TensorId> inputs = {q, k, v};
     if (mask) inputs.push_back(*mask);
     if (keeps_lse) outputs.push_back(c.result(node, 1));
@@ -196,7 +211,8 @@ void attention_gradient(Convert& c, const FxNode& node, std::size_t first_state,
   const ImportSizes sizes = c.builder.sizes(q);
   const ImportSizes rows = sizes.size() == 4 ? ImportSizes{sizes[0], sizes[1], sizes[2]} : ImportSizes{};
   std::vector<TensorId> outputs = c.results(node);
-  if (bias || !is_plain_attention(c, q, k, v) || c.builder.sizes(lse) != rows || outputs.size() != 3) {
+  if (bias || c.builder.sizes(lse) != rows || outputs.size() != 3 ||
+      !is_plain_attention(c, q, k, v, {o, dout, outputs[0]}, {outputs[1], outputs[2]})) {
     attributes.word = "backward";
     std::vector<TensorId> inputs = {q, k, v, o, lse, dout};
     if (bias) inputs.push_back(*bias);
@@ -234,6 +250,14 @@ void cross_entropy(Convert& c, const FxNode& node) {
   const TensorId labels = c.tensor(node, 1, "target");
   const TensorId lse = c.builder.add_result(node.name + ".lse", DType::kFp32, c.builder.sizes(labels));
   c.add(node, OpKind::kCrossEntropy, {logits, labels}, {c.result(node), lse});
+}
+
+// (dy, log-probabilities, labels, …) → what the labels' rows get of dy.
+void nll_gradient(Convert& c, const FxNode& node) {
+  OpAttributes attributes;
+  attributes.word = "nll-loss-backward";
+  c.add(node, OpKind::kScatter, {c.tensor(node, 1), c.tensor(node, 0), c.tensor(node, 2)}, {c.result(node)},
+        attributes);
 }
 
 struct AttentionForm {
@@ -277,6 +301,7 @@ const std::map<std::string_view, Rule>& rules() {
       {"cross_entropy", cross_entropy},
       {"cross_entropy_loss", cross_entropy},
       {"native_layer_norm_backward", norm_gradient},
+      {"nll_loss_backward", nll_gradient},
       {"relu", [](Convert& c, const FxNode& node) { unary(c, node, Activation::kRelu); }},
       {"silu", [](Convert& c, const FxNode& node) { unary(c, node, Activation::kSilu); }},
       {"gelu", [](Convert& c, const FxNode& node) { unary(c, node, Activation::kGelu); }},

@@ -97,7 +97,6 @@ const Names& elementwise_names() {
                                "where",
                                "_log_softmax_backward_data",
                                "_softmax_backward_data",
-                               "nll_loss_backward",
                                "softplus_backward",
                                "flip",
                                "roll",
@@ -185,9 +184,9 @@ const Names& gather_names() {
 }
 
 const Names& scatter_names() {
-  static const Names kNames = {"scatter",           "scatter_add",    "scatter_reduce",  "index_put",
-                               "index_add",         "index_copy",     "slice_scatter",   "select_scatter",
-                               "_unsafe_index_put", "slice_backward", "select_backward", "constant_pad_nd"};
+  static const Names kNames = {"scatter",       "scatter_add",    "scatter_reduce",
+                               "index_put",     "index_add",      "index_copy",
+                               "slice_scatter", "select_scatter", "_unsafe_index_put"};
   return kNames;
 }
 
@@ -349,6 +348,8 @@ bool apply_other(Convert& c, const FxNode& node, std::string_view name) {
     convolution(c, node);
   } else if (name == "expand" || name == "expand_as" || name == "broadcast_to") {
     data_movement(c, node, OpKind::kExpand, "expand", true);
+  } else if (name == "slice_backward" || name == "select_backward" || name == "constant_pad_nd") {
+    data_movement(c, node, OpKind::kExpand, "pad", false);
   } else if (name == "repeat" || name == "tile" || name == "repeat_interleave") {
     data_movement(c, node, OpKind::kExpand, "repeat", false);
   } else if (name == "to" || name == "_to_copy" || name == "type_as" || name == "float") {
@@ -418,6 +419,7 @@ void apply_fx_operator(FxConverter& convert_to, const FxNode& node) {
       target.find("higher_order") != std::string_view::npos) {
     refuse(convert_to, node, name);
   }
+  if (name.starts_with("_assert")) return;  // Checks of the export itself; they make nothing.
   if (apply_fx_layer(convert_to, node, name) || apply_other(convert_to, node, name)) return;
   if (same_names().contains(name)) return convert_to.stands_for(node, convert_to.tensor(node, 0));
   if (elementwise_names().contains(name)) return elementwise(convert_to, node, name);

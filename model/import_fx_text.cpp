@@ -17,6 +17,7 @@ namespace orrery {
 namespace {
 
 constexpr int kMostDepth = 64;
+constexpr std::int64_t kMostInteger = std::int64_t{1} << 62;
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
@@ -194,8 +195,8 @@ FxValue FxTextReader::value(std::string_view text, int depth) const {
     return result;
   }
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result.integer);
-  if (error == std::errc() && end == text.data() + text.size() &&
-      std::abs(result.integer) < (std::int64_t{1} << 62)) {
+  if (error == std::errc() && end == text.data() + text.size() && result.integer > -kMostInteger &&
+      result.integer < kMostInteger) {
     result.kind = FxValue::Kind::kInteger;
     result.real = static_cast<double>(result.integer);
     return result;

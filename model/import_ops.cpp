@@ -102,15 +102,15 @@ void ImportedRules::elementwise() {
   if (!arity(1, 10'000, 1, 10'000)) return;
   for (std::size_t i = 0; i < op_.outputs.size(); ++i) {
     check(same_sizes(graph_, out(i), out(0)), "outputs of different shapes");
-    // Each dimension is that of some input, so that nothing is repeated that no input asks for.
-    for (std::size_t d = 0; d < out(i).size(); ++d) {
-      const std::size_t from_last = out(i).size() - d;
-      const bool made = std::any_of(op_.inputs.begin(), op_.inputs.end(), [&](TensorId input) {
-        const Shape& shape = graph_[input].shape;
-        return shape.size() >= from_last && same_size(graph_, shape[shape.size() - from_last], out(i)[d]);
-      });
-      check(made, "the output isn't what the inputs broadcast to");
-    }
+  }
+  // Each dimension is that of some input, so that nothing is repeated that no input asks for.
+  for (std::size_t d = 0; d < out(0).size(); ++d) {
+    const std::size_t from_last = out(0).size() - d;
+    const bool made = std::any_of(op_.inputs.begin(), op_.inputs.end(), [&](TensorId input) {
+      const Shape& shape = graph_[input].shape;
+      return shape.size() >= from_last && same_size(graph_, shape[shape.size() - from_last], out(0)[d]);
+    });
+    check(made, "the output isn't what the inputs broadcast to");
   }
   for (std::size_t i = 0; i < op_.inputs.size(); ++i) {
     check(broadcasts(in(i), out(0)), "the inputs don't broadcast to the output");

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <map>
-#include <numeric>
-#include <set>
 
 #include "base/error.hpp"
 #include "planner/memory_plan_lifetimes.hpp"
+#include "planner/memory_plan_place.hpp"
 #include "planner/memory_plan_space.hpp"
 
 namespace orrery {
@@ -50,61 +48,6 @@ std::int64_t place_persistent(const Role& role, std::int64_t alignment, std::vec
   return end;
 }
 
-// Buffers of one size, in the order in which they are begun. Each takes the place that one before it left
-// last and that is still free; only if none of a few is, all addresses are searched. Micro-batches repeat, so
-// searches are about as many as places, and places as buffers that live at once.
-class SizeClass {
- public:
-  SizeClass(std::int64_t bytes, AddressSpace& space) : bytes_(bytes), space_(space) {}
-
-  std::int64_t place(const SafeLifetime& lifetime) {
-    const std::vector<BusyInterval> busy = busy_intervals(lifetime);
-    const std::int64_t offset = find(lifetime, busy);
-    space_.take(offset, bytes_, busy);
-    left_.emplace(lifetime.end, offset);
-    return offset;
-  }
-
- private:
-  std::int64_t find(const SafeLifetime& lifetime, const std::vector<BusyInterval>& busy) {
-    auto candidate = left_.upper_bound({lifetime.first, space_.bytes()});
-    for (int tries = 0; tries < kTries && candidate != left_.begin(); ++tries) {
-      --candidate;
-      if (space_.is_free(candidate->second, bytes_, busy)) {
-        const std::int64_t offset = candidate->second;
-        left_.erase(candidate);
-        return offset;
-      }
-    }
-    return space_.lowest_fit(bytes_, busy);
-  }
-
-  static constexpr int kTries = 8;
-  std::int64_t bytes_;
-  AddressSpace& space_;
-  std::set<std::pair<std::int32_t, std::int64_t>> left_;  // When a place is left, and its offset.
-};
-
-// Largest first, each at the lowest gap that is free for its lifetime: what is small fits between what is
-// large, hardly the other way round. The greedy-by-size order of Pisarchyk and Lee (2020), arXiv:2001.03288.
-std::int64_t place_transient(const Role& role, const std::vector<SafeLifetime>& lifetimes,
-                             std::int64_t alignment, std::int64_t base, std::vector<std::int64_t>& offsets) {
-  std::map<std::int64_t, std::vector<std::size_t>, std::greater<>> by_size;
-  for (std::size_t b = 0; b < lifetimes.size(); ++b) {
-    if (lifetimes[b].first < 0) continue;
-    offsets[b] = base;
-    if (role.buffers[b].bytes > 0) by_size[aligned_bytes(role.buffers[b].bytes, alignment)].push_back(b);
-  }
-  AddressSpace space;
-  for (auto& [bytes, buffers] : by_size) {
-    std::stable_sort(buffers.begin(), buffers.end(),
-                     [&](std::size_t a, std::size_t b) { return lifetimes[a].first < lifetimes[b].first; });
-    SizeClass places(bytes, space);
-    for (const std::size_t b : buffers) offsets[b] = base + places.place(lifetimes[b]);
-  }
-  return space.bytes();
-}
-
 }  // namespace
 
 double MemoryPlan::gap() const {
@@ -120,9 +63,10 @@ MemoryPlan plan_memory(const Role& role, const ExecutionOrder& order, const Memo
   plan.persistent_bytes = place_persistent(role, options.alignment_bytes, plan.offsets);
   plan.issue_bytes = plan.persistent_bytes + busy_bytes(role, issue_lifetimes(role), options.alignment_bytes);
   plan.bound_bytes = plan.persistent_bytes + busy_bytes(role, safe, options.alignment_bytes);
-  plan.arena_bytes = plan.persistent_bytes + place_transient(role, safe, options.alignment_bytes,
-                                                             plan.persistent_bytes, plan.offsets);
+  const PlacedBuffers transient = place_buffers(role, safe, options.alignment_bytes);
+  plan.arena_bytes = plan.persistent_bytes + transient.bytes;
   for (std::size_t b = 0; b < safe.size(); ++b) {
+    if (transient.offsets[b] >= 0) plan.offsets[b] = plan.persistent_bytes + transient.offsets[b];
     if (safe[b].unordered) plan.unordered.emplace_back(static_cast<std::int64_t>(b));
   }
   return plan;

@@ -22,7 +22,8 @@ class PlanChecker {
         role_(program.roles[role.index()]),
         order_(program, role),
         lives_(lifetimes(role_)),
-        alignment_(alignment) {
+        alignment_(alignment),
+        touchers_(role_.buffers.size()) {
     for (std::size_t i = 0; i < role_.instructions.size(); ++i) {
       const Range operands = role_.instructions[i].operands;
       for (std::int32_t o = operands.begin; o < operands.end; ++o) {
@@ -137,8 +138,8 @@ class PlanChecker {
   ExecutionOrder order_;
   std::vector<Lifetime> lives_;
   std::int64_t alignment_;
-  std::map<std::size_t, std::vector<std::size_t>> touchers_;  // By buffer: instructions.
-  std::map<std::int64_t, Owner> owners_;                      // By first byte: apart from each other.
+  std::vector<std::vector<std::size_t>> touchers_;  // By buffer: instructions.
+  std::map<std::int64_t, Owner> owners_;            // By first byte: apart from each other.
   std::set<std::pair<std::size_t, std::size_t>> reported_;
   std::vector<std::string> faults_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Runs a Graph on doubles, one plain loop per op kind, for models of a few hundred weights. The meaning of
+// Runs a whole Graph on doubles, for models of a few hundred weights. The meaning of
 // each op written down independently of autodiff, so that its gradients can be compared with
 // differences of the loss.
 

@@ -182,3 +182,51 @@ TEST_CASE("autodiff names the imported op that it has no rule for", "[import][fx
   REQUIRE(verify(graph).empty());
   CHECK_THROWS_WITH(add_backward(graph), Contains("op y") && Contains("elementwise"));
 }
+
+TEST_CASE("the gradients of attention, norms and losses are known", "[import][fx]") {
+  const std::string text = R"(class joint(torch.nn.Module):
+    def forward(
+        self,
+        primals_1: "f32[2, 4, 6, 8]",  # PlainAOTInput(idx=0)
+        primals_2: "f32[2, 4, 6, 8]",  # PlainAOTInput(idx=1)
+        primals_3: "f32[2, 4, 6, 8]",  # PlainAOTInput(idx=2)
+        primals_4: "f32[8]",  # ParamAOTInput(target='norm.weight')
+        primals_5: "f32[8]",  # ParamAOTInput(target='norm.bias')
+        tangents_1: "f32[2, 4, 6, 8]",  # TangentAOTInput(output=PlainAOTOutput(idx=0))
+    ):
+        attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(primals_1, primals_2, primals_3, 0.0, True)
+        o: "f32[2, 4, 6, 8]" = attention[0]
+        lse: "f32[2, 4, 6]" = attention[1];  attention = None
+        norm = torch.ops.aten.native_layer_norm.default(o, [8], primals_4, primals_5, 1e-05)
+        y: "f32[2, 4, 6, 8]" = norm[0]
+        mean: "f32[2, 4, 6, 1]" = norm[1]
+        rstd: "f32[2, 4, 6, 1]" = norm[2];  norm = None
+        norm_back = torch.ops.aten.native_layer_norm_backward.default(tangents_1, o, [8], mean, rstd, primals_4, primals_5, [True, True, True])
+        do: "f32[2, 4, 6, 8]" = norm_back[0]
+        dw: "f32[8]" = norm_back[1]
+        db: "f32[8]" = norm_back[2];  norm_back = None
+        back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default(do, primals_1, primals_2, primals_3, o, lse, 0.0, True)
+        dq: "f32[2, 4, 6, 8]" = back[0]
+        dk: "f32[2, 4, 6, 8]" = back[1]
+        dv: "f32[2, 4, 6, 8]" = back[2];  back = None
+        return (
+            y,  # PlainAOTOutput(idx=0)
+            dq,  # GradAOTOutput(grad_of=PlainAOTInput(idx=0))
+            dk,  # GradAOTOutput(grad_of=PlainAOTInput(idx=1))
+            dv,  # GradAOTOutput(grad_of=PlainAOTInput(idx=2))
+            dw,  # GradAOTOutput(grad_of=ParamAOTInput(target='norm.weight'))
+            db,  # GradAOTOutput(grad_of=ParamAOTInput(target='norm.bias'))
+        )
+)";
+  const Graph graph = read_fx_text(text, "joint.txt");
+  CHECK(verify(graph) == std::vector<std::string>{});
+  CHECK(count(graph, OpKind::kAttention) == 1);
+  CHECK(count(graph, OpKind::kAttentionGrad) == 1);
+  CHECK(count(graph, OpKind::kNorm) == 1);
+  CHECK(count(graph, OpKind::kNormGrad) == 1);
+  const Sizes sizes = bind(graph, 1, 1);
+  // Two products of 2·4·6·8 elements with 6 keys, the causal half; the backward takes 2.5 times that.
+  const double forward = 2.0 * 2 * 384 * 6 * 0.5;
+  CHECK(flops(graph, named(graph, "attention.attention"), sizes) == forward);
+  CHECK(flops(graph, named(graph, "back.attention"), sizes) == 2.5 * forward);
+}

@@ -218,7 +218,7 @@ TEST_CASE("errors name the place, what was expected and the nearest word", "[pro
   CHECK(
       error_of("role a (ranks 0):\n  s send 1MB to next") ==
       "p.txt:2:3: unknown statement, and no instruction as '=' doesn't follow: 's'; expected one of program, "
-      "captured, world, devices, labels, axis, kernel, role");
+      "captured, world, devices, labels, axis, kernel, role, sizes, first-microbatch, placement");
   CHECK(error_of("role a (ranks 0,0):") ==
         "p.txt:1:9: rank 0 already plays role 'a'; expected each rank once in one role");
   CHECK(error_of("role a (ranks 0-999999999):") ==

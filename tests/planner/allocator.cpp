@@ -40,7 +40,8 @@ TEST_CASE("large requests come from segments of 20 MiB, or of their own size", "
   const auto b = allocator.allocate(10 * kMiB);  // 19 MiB − 512 are left, and are enough.
   CHECK(allocator.address(b) == kMiB + 512);
   CHECK(allocator.device_calls() == 1);
-  const auto c = allocator.allocate(11 * kMiB);  // Rounded to 12 MiB; what is left over is no more than 1 MiB.
+  const auto c =
+      allocator.allocate(11 * kMiB);  // Rounded to 12 MiB; what is left over is no more than 1 MiB.
   CHECK(allocator.reserved_bytes() == 32 * kMiB);
   CHECK(allocator.block_bytes(c) == 12 * kMiB);
   CHECK(allocator.device_calls() == 2);
@@ -63,7 +64,8 @@ TEST_CASE("the smallest free block that is large enough is taken and split", "[p
 
 TEST_CASE("freed neighbours of a segment are one again", "[planner][allocator]") {
   CachingAllocator allocator;
-  const auto a = allocator.allocate(4 * kMiB), b = allocator.allocate(4 * kMiB), c = allocator.allocate(4 * kMiB);
+  const auto a = allocator.allocate(4 * kMiB), b = allocator.allocate(4 * kMiB),
+             c = allocator.allocate(4 * kMiB);
   allocator.free(a);
   allocator.free(c);
   allocator.free(b);
@@ -119,8 +121,8 @@ role only (ranks 0):
   CHECK(uses[0].first_device_calls == 4);
   CHECK(uses[0].later_device_calls == 3);
   CHECK(uses[0].fragmentation() == Approx(1 - 32.0 / 60));
-  // Caching: w leaves 16 of its 20 MiB, a takes them; b gets 12. c fits nowhere: 28 more. 60 MiB, four calls, and
-  // none in the second step.
+  // Caching: w leaves 16 of its 20 MiB, a takes them; b gets 12. c fits nowhere: 28 more. 60 MiB, four calls,
+  // and none in the second step.
   CHECK(uses[1].reserved_bytes == 60 * kMiB);
   CHECK(uses[1].requests == 3);
   CHECK(uses[1].first_device_calls == 3);
@@ -133,7 +135,8 @@ role only (ranks 0):
   CHECK(uses[2].fragmentation() == 0.0);
 }
 
-TEST_CASE("a plan holds less than a caching allocator, and that less than own memory", "[planner][allocator]") {
+TEST_CASE("a plan holds less than a caching allocator, and that less than own memory",
+          "[planner][allocator]") {
   PlanShorthand plan = test::shorthand(1, 2, 1, 8);
   const Graph graph = build_training_graph(test::small_llama(), DType::kBf16);
   const Program program = lower(graph, expand(plan, graph, 2));

@@ -2,21 +2,22 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <map>
 #include <numeric>
-#include <tuple>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "planner/lower.hpp"
 #include "planner/memory.hpp"
 #include "planner/memory_plan_lifetimes.hpp"
+#include "planner/memory_plan_place.hpp"
 #include "planner/memory_plan_space.hpp"
+#include "tests/planner/memory_plan_interleaving.hpp"
 #include "tests/planner/shapes.hpp"
 
 namespace orrery {
 namespace {
 
+using test::Interleaving;
 using test::shorthand;
 using test::small_llama;
 
@@ -34,208 +35,8 @@ std::vector<std::int64_t> offsets(const std::string& text, std::int64_t alignmen
   return plan.offsets;
 }
 
-// ---- Brute force: all ranks of a Program over some steps, one event after the other in a random order that the
-// Program allows. Written against what an instruction means, without clocks.
-
-class Interleaving {
- public:
-  Interleaving(const Program& program, const std::vector<MemoryPlan>& plans, std::uint64_t seed)
-      : program_(program), plans_(plans), random_(seed) {
-    const auto where = coordinates(program);
-    std::map<std::tuple<std::int32_t, std::size_t, std::size_t>, std::vector<std::size_t>> sent, received;
-    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<std::size_t>> met;
-    for (std::size_t rank = 0; rank < program.role_of.size(); ++rank) {
-      const Role& role = role_of(rank);
-      base_.push_back(static_cast<std::int32_t>(size_));
-      size_ += kSteps * role.instructions.size();
-      std::map<std::int32_t, std::int32_t> ordinal;
-      for (std::size_t i = 0; i < role.instructions.size(); ++i) {
-        const Work& work = role.instructions[i].work;
-        const auto peer = [&](AxisId axis, std::int32_t offset) {
-          const Coordinate& own = where[axis.index()][rank];
-          const auto& group = program.axes[axis.index()].groups[static_cast<std::size_t>(own.group)];
-          const auto n = static_cast<std::int32_t>(group.size());
-          return group[static_cast<std::size_t>(((own.position + offset) % n + n) % n)].index();
-        };
-        if (const auto* const send = std::get_if<Send>(&work)) {
-          sent[{send->axis.value, rank, peer(send->axis, send->offset)}].push_back(node(rank, 0, i));
-        } else if (const auto* const recv = std::get_if<Recv>(&work)) {
-          received[{recv->axis.value, peer(recv->axis, recv->offset), rank}].push_back(node(rank, 0, i));
-        } else if (const auto* const collective = std::get_if<Collective>(&work)) {
-          const std::int32_t axis = collective->axis.value;
-          met[{axis, where[collective->axis.index()][rank].group, ordinal[axis]++}].push_back(node(rank, 0, i));
-        }
-      }
-    }
-    for (const auto& [channel, list] : received) {
-      for (std::size_t k = 0; k < list.size(); ++k) send_of_[list[k]] = sent.at(channel)[k];
-    }
-    for (const auto& [key, list] : met) {
-      for (const std::size_t part : list) meeting_of_[part] = list;
-    }
-  }
-
-  // Returns pairs of buffers of one rank that were live with a byte in common.
-  std::vector<std::string> run() {
-    state_.assign(size_, kWaits);
-    live_.assign(program_.role_of.size(), {});
-    faults_.clear();
-    std::vector<std::array<std::size_t, 3>> cursors;  // Rank, stream, next of its instructions.
-    for (std::size_t rank = 0; rank < program_.role_of.size(); ++rank) {
-      for (std::size_t s = 0; s < role_of(rank).streams.size(); ++s) cursors.push_back({rank, s, 0});
-    }
-    std::vector<std::int64_t> weight;  // Some streams are much slower than others.
-    for (std::size_t c = 0; c < cursors.size(); ++c) weight.push_back(std::int64_t{1} << random_.between(0, 12));
-    const std::int64_t total = std::accumulate(weight.begin(), weight.end(), std::int64_t{0});
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int tries = 0; tries < 20 && !moved; ++tries) {
-        std::int64_t pick = random_.between(0, total - 1);
-        std::size_t c = 0;
-        while (pick >= weight[c]) pick -= weight[c++];
-        moved = step(cursors[c]);
-      }
-      for (std::size_t c = 0; c < cursors.size() && !moved; ++c) moved = step(cursors[c]);
-    }
-    const bool all_ended = std::all_of(state_.begin(), state_.end(), [](State s) { return s == kEnded; });
-    if (!all_ended) faults_.push_back("the program blocks itself");
-    return faults_;
-  }
-
- private:
-  static constexpr std::size_t kSteps = 3;
-  enum State { kWaits, kStarted, kTouches, kEnded };
-
-  const Role& role_of(std::size_t rank) const { return program_.roles[program_.role_of[rank].index()]; }
-  std::size_t node(std::size_t rank, std::size_t at_step, std::size_t i) const {
-    return static_cast<std::size_t>(base_[rank]) + at_step * role_of(rank).instructions.size() + i;
-  }
-
-  // The next event of a stream, if it can happen now.
-  bool step(std::array<std::size_t, 3>& cursor) {
-    auto& [rank, stream, next] = cursor;
-    const Role& role = role_of(rank);
-    std::vector<std::size_t>& list = lists_[{program_.role_of[rank].index(), stream}];
-    if (list.empty()) {
-      for (std::size_t i = 0; i < role.instructions.size(); ++i) {
-        if (role.instructions[i].stream.index() == stream) list.push_back(i);
-      }
-    }
-    if (list.empty() || next == kSteps * list.size()) return false;
-    const std::size_t at_step = next / list.size(), i = list[next % list.size()];
-    State& state = state_[node(rank, at_step, i)];
-    const std::size_t shift = at_step * role.instructions.size();
-    const bool receives = std::holds_alternative<Recv>(role.instructions[i].work);
-    if (state == kWaits) {
-      const Range after = role.instructions[i].after;
-      for (std::int32_t e = after.begin; e < after.end; ++e) {
-        const Edge edge = role.edges[static_cast<std::size_t>(e)];
-        if (edge.previous_step && at_step == 0) continue;
-        const std::size_t of = edge.previous_step ? at_step - 1 : at_step;
-        if (state_[node(rank, of, static_cast<std::size_t>(edge.instruction))] != kEnded) return false;
-      }
-      state = kStarted;
-      if (!receives) touch(rank, at_step, i, state);
-      return true;
-    }
-    if (receives) {
-      const std::size_t send = send_of_.at(node(rank, 0, i));
-      const std::size_t peer = rank_of(send);
-      const std::size_t sent = send + at_step * role_of(peer).instructions.size();
-      if (state == kStarted) {
-        if (state_[sent] == kWaits) return false;
-        touch(rank, at_step, i, state);
-        return true;
-      }
-      if (state_[sent] != kEnded) return false;
-    }
-    if (const auto meeting = meeting_of_.find(node(rank, at_step, i) - shift); meeting != meeting_of_.end()) {
-      for (const std::size_t part : meeting->second) {
-        const std::size_t other = part + at_step * role_of(rank_of(part)).instructions.size();
-        if (state_[other] == kWaits) return false;
-      }
-    }
-    state = kEnded;
-    leave(rank, at_step, i);
-    ++next;
-    return true;
-  }
-
-  std::size_t rank_of(std::size_t first_step_node) const {
-    const auto next = std::upper_bound(base_.begin(), base_.end(), static_cast<std::int32_t>(first_step_node));
-    return static_cast<std::size_t>(next - base_.begin()) - 1;
-  }
-
-  struct Use {
-    std::size_t buffer = 0, step = 0;
-    int touchers = 0;  // That have not ended.
-  };
-
-  void touch(std::size_t rank, std::size_t at_step, std::size_t i, State& state) {
-    state = kTouches;
-    const Role& role = role_of(rank);
-    const MemoryPlan& plan = plans_[program_.role_of[rank].index()];
-    const Range operands = role.instructions[i].operands;
-    for (std::int32_t o = operands.begin; o < operands.end; ++o) {
-      const std::size_t b = role.operands[static_cast<std::size_t>(o)].buffer.index();
-      std::vector<Use>& live = live_[rank];
-      const auto known = std::find_if(live.begin(), live.end(),
-                                      [&](const Use& use) { return use.buffer == b && use.step == at_step; });
-      if (role.buffers[b].persistent || known != live.end()) continue;
-      for (const Use& use : live) {
-        if (use.buffer == b && std::count(plan.unordered.begin(), plan.unordered.end(),
-                                          BufferId(static_cast<std::int64_t>(b)))) {
-          continue;  // Reported as a fault of the Program.
-        }
-        const std::int64_t begin = plan.offsets[b], other = plan.offsets[use.buffer];
-        if (begin < other + role.buffers[use.buffer].bytes && other < begin + role.buffers[b].bytes) {
-          faults_.push_back("rank " + std::to_string(rank) + ": buffers " + std::to_string(b) + " and " +
-                            std::to_string(use.buffer));
-        }
-      }
-      live.push_back({b, at_step, touchers(rank, b)});
-    }
-  }
-
-  void leave(std::size_t rank, std::size_t at_step, std::size_t i) {
-    const Role& role = role_of(rank);
-    const Range operands = role.instructions[i].operands;
-    for (std::int32_t o = operands.begin; o < operands.end; ++o) {
-      const std::size_t b = role.operands[static_cast<std::size_t>(o)].buffer.index();
-      std::vector<Use>& live = live_[rank];
-      for (Use& use : live) {
-        if (use.buffer == b && use.step == at_step) --use.touchers;
-      }
-      std::erase_if(live, [](const Use& use) { return use.touchers == 0; });
-    }
-  }
-
-  int touchers(std::size_t rank, std::size_t b) {
-    std::vector<int>& of = touchers_[program_.role_of[rank].index()];
-    const Role& role = role_of(rank);
-    if (of.empty()) {
-      of.assign(role.buffers.size(), 0);
-      for (const Operand& operand : role.operands) ++of[operand.buffer.index()];
-    }
-    return of[b];
-  }
-
-  const Program& program_;
-  const std::vector<MemoryPlan>& plans_;
-  Random random_;
-  std::size_t size_ = 0;
-  std::vector<std::int32_t> base_;  // By rank: its first node.
-  std::map<std::size_t, std::size_t> send_of_;
-  std::map<std::size_t, std::vector<std::size_t>> meeting_of_;
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> lists_;
-  std::map<std::size_t, std::vector<int>> touchers_;
-  std::vector<State> state_;
-  std::vector<std::vector<Use>> live_;  // By rank.
-  std::vector<std::string> faults_;
-};
-
-// One role on one rank: streams, dependencies and buffers at random; half of the instructions wait for the one
-// before, so that there is something to share.
+// One role on one rank: streams, dependencies and buffers at random; half of the instructions wait for the
+// one before, so that there is something to share.
 Program random_program(std::uint64_t seed) {
   Random random(seed);
   Program program;
@@ -287,6 +88,18 @@ Program random_program(std::uint64_t seed) {
   return program;
 }
 
+// The same plan with its transient buffers placed in the other way.
+MemoryPlan by_address(MemoryPlan plan, const Program& program, RoleId id) {
+  const Role& role = program.roles[id.index()];
+  const PlacedBuffers placed = place_by_address(role, safe_lifetimes(role, ExecutionOrder(program, id)),
+                                                MemoryPlanOptions{}.alignment_bytes);
+  for (std::size_t b = 0; b < placed.offsets.size(); ++b) {
+    if (placed.offsets[b] >= 0) plan.offsets[b] = plan.persistent_bytes + placed.offsets[b];
+  }
+  plan.arena_bytes = plan.persistent_bytes + placed.bytes;
+  return plan;
+}
+
 std::vector<MemoryPlan> plan_all(const Program& program) {
   std::vector<MemoryPlan> plans;
   for (std::size_t r = 0; r < program.roles.size(); ++r) {
@@ -305,8 +118,8 @@ bool only_unordered(const std::vector<std::string>& faults) {
 }  // namespace
 
 TEST_CASE("buffers that follow each other on a stream share addresses", "[planner][memory_plan]") {
-  // w, persistent, is first. a (10) and b (20) live together in f1, b and c (20) in f2: the two large ones, b and c,
-  // come first at 104 and 124, and a fits where c is later.
+  // w, persistent, is first. a (10) and b (20) live together in f1, b and c (20) in f2: the two large ones, b
+  // and c, come first at 104 and 124, and a fits where c is later.
   const std::string text = R"(
 role only (ranks 0):
   buffer w parameters 100B persistent
@@ -334,9 +147,10 @@ role only (ranks 0):
   CHECK(verify(program).empty());
 }
 
-TEST_CASE("a buffer that another stream reads is free once the role has waited for it", "[planner][memory_plan]") {
-  // out is copied away on a stream of its own. In issue order it is free when b begins; but f1 may run while c0 still
-  // reads, and f2, which waits for c0, may not.
+TEST_CASE("a buffer that another stream reads is free once the role has waited for it",
+          "[planner][memory_plan]") {
+  // out is copied away on a stream of its own. In issue order it is free when b begins; but f1 may run while
+  // c0 still reads, and f2, which waits for c0, may not.
   const std::string text = R"(
 role only (ranks 0):
   buffer out activations 8B
@@ -351,7 +165,7 @@ role only (ranks 0):
   const MemoryPlan plan = plan_memory(program, kFirst, {8});
   CHECK(plan.issue_bytes == 8);
   CHECK(plan.bound_bytes == 16);
-  CHECK(plan.offsets == std::vector<std::int64_t>{0, 8, 8});  // c follows b on the stream.
+  CHECK(plan.offsets == std::vector<std::int64_t>{0, 8, 0});
   CHECK(verify(plan, program, kFirst, {8}).empty());
 
   MemoryPlan wrong = plan;
@@ -386,8 +200,9 @@ role only (ranks 0):
   MemoryPlan wrong = plan;
   wrong.offsets[2] = 0;
   CHECK(verify(wrong, program, kFirst, {8}) ==
-        std::vector<std::string>{"role 'only': buffers last and first share bytes, and nothing says that c0 of the "
-                                 "step before has ended when f0 begins"});
+        std::vector<std::string>{
+            "role 'only': buffers last and first share bytes, and nothing says that c0 of the "
+            "step before has ended when f0 begins"});
 }
 
 TEST_CASE("a use that nothing orders against the step before is named", "[planner][memory_plan]") {
@@ -400,14 +215,15 @@ role only (ranks 0):
   const MemoryPlan plan = plan_memory(program, kFirst);
   CHECK(plan.unordered == std::vector<BufferId>{BufferId(0)});
   CHECK(verify(plan, program, kFirst) ==
-        std::vector<std::string>{"role 'only': buffer out: nothing says that c0 of the step before has ended when f0 "
-                                 "begins; expected it to come after @prev c0"});
+        std::vector<std::string>{
+            "role 'only': buffer out: nothing says that c0 of the step before has ended when f0 "
+            "begins; expected it to come after @prev c0"});
 }
 
 TEST_CASE("an answer tells that the question was sent", "[planner][memory_plan]") {
-  // The answer follows from what was sent, so `in` and what waits for it may lie where `out` was; b, which f1 may
-  // write while s0 still reads, may not. r0 doesn't wait for f1, so b and `in` are apart too: two places. The role alone
-  // never learns that s0 has ended: three.
+  // The answer follows from what was sent, so `in` and what waits for it may lie where `out` was; b, which f1
+  // may write while s0 still reads, may not. r0 doesn't wait for f1, so b and `in` are apart too: two places.
+  // The role alone never learns that s0 has ended: three.
   const Program program = parse_program(R"(
 role asks (ranks 0):
   buffer out activations 8B
@@ -433,7 +249,8 @@ role answers (ranks 1):
 
 TEST_CASE("bad options and impossible sizes are refused", "[planner][memory_plan]") {
   Program program = random_program(1);
-  CHECK_THROWS_WITH(plan_memory(program, kFirst, {24}), Catch::Contains("an alignment of 24 bytes; expected"));
+  CHECK_THROWS_WITH(plan_memory(program, kFirst, {24}),
+                    Catch::Contains("an alignment of 24 bytes; expected"));
   CHECK_THROWS_AS(plan_memory(program, kFirst, {0}), Error);
   program.roles[0].buffers[0].bytes = std::numeric_limits<std::int64_t>::max();
   CHECK_THROWS_WITH(plan_memory(program, kFirst), Catch::Contains("2^62"));
@@ -441,11 +258,12 @@ TEST_CASE("bad options and impossible sizes are refused", "[planner][memory_plan
 
 TEST_CASE("random roles never have two live buffers on one byte", "[planner][memory_plan]") {
   std::int64_t shared = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const Program program = random_program(seed);
     INFO("seed " << seed);
     REQUIRE(verify(program).empty());
-    const std::vector<MemoryPlan> plans = plan_all(program);
+    std::vector<MemoryPlan> plans = plan_all(program);
+    if (seed % 2 == 1) plans[0] = by_address(plans[0], program, kFirst);
     CHECK(only_unordered(verify(plans[0], program, kFirst)));
     CHECK(plans[0].issue_bytes <= plans[0].bound_bytes);
     CHECK(plans[0].bound_bytes <= plans[0].arena_bytes);
@@ -453,29 +271,32 @@ TEST_CASE("random roles never have two live buffers on one byte", "[planner][mem
     for (const Buffer& buffer : program.roles[0].buffers) sum += aligned_bytes(buffer.bytes, 512);
     shared += plans[0].arena_bytes < sum ? 1 : 0;
     Interleaving interleaving(program, plans, seed);
-    for (int run = 0; run < 10; ++run) CHECK(interleaving.run().empty());
+    for (int run = 0; run < 6; ++run) CHECK(interleaving.run().empty());
   }
-  CHECK(shared > 200);  // Otherwise the test would say little.
+  CHECK(shared > 130);  // Otherwise the test would say little.
 }
 
-TEST_CASE("the brute force finds plans by issue order wrong", "[planner][memory_plan]") {
+TEST_CASE("plans by issue order are wrong, and the checker knows whenever the brute force does",
+          "[planner][memory_plan]") {
   std::int64_t found = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Program program = random_program(seed);
     const std::vector<SafeLifetime> issued = issue_lifetimes(program.roles[0]);
     AddressSpace space;
-    std::vector<MemoryPlan> plans(1);
+    std::vector<MemoryPlan> plans = plan_all(program);
     MemoryPlan& plan = plans[0];
-    plan.offsets.assign(issued.size(), 0);
     for (std::size_t b = 0; b < issued.size(); ++b) {
       if (issued[b].first < 0 || program.roles[0].buffers[b].bytes == 0) continue;
-      plan.offsets[b] = space.lowest_fit(program.roles[0].buffers[b].bytes, busy_intervals(issued[b]));
-      space.take(plan.offsets[b], program.roles[0].buffers[b].bytes, busy_intervals(issued[b]));
+      const std::int64_t offset =
+          space.lowest_fit(program.roles[0].buffers[b].bytes, busy_intervals(issued[b]));
+      space.take(offset, program.roles[0].buffers[b].bytes, busy_intervals(issued[b]));
+      plan.offsets[b] = plan.persistent_bytes + offset;
     }
-    plan.arena_bytes = space.bytes();
+    plan.arena_bytes = plan.persistent_bytes + space.bytes();
     Interleaving interleaving(program, plans, seed);
     bool wrong = false;
-    for (int run = 0; run < 10; ++run) wrong = wrong || !interleaving.run().empty();
+    for (int run = 0; run < 6; ++run) wrong = wrong || !interleaving.run().empty();
+    if (wrong) CHECK_FALSE(only_unordered(verify(plan, program, kFirst, {1})));
     found += wrong ? 1 : 0;
   }
   CHECK(found > 10);
@@ -489,8 +310,8 @@ TEST_CASE("lowered pipelines are planned safely and tightly", "[planner][memory_
   };
   const Case cases[] = {
       {PipelineSchedule::kOneForwardOneBackward, 1, 1, 2, 0, 1, 3},
-      {PipelineSchedule::kOneForwardOneBackward, 1, 2, 2, 0, 1, 5},
-      {PipelineSchedule::kOneForwardOneBackward, 2, 4, 1, 0, 0, 6},
+      {PipelineSchedule::kOneForwardOneBackward, 1, 2, 2, 0, 1, 4},
+      {PipelineSchedule::kOneForwardOneBackward, 2, 4, 1, 0, 0, 5},
       {PipelineSchedule::kInterleaved, 1, 2, 1, 2, 0, 4},
   };
   for (const Case& c : cases) {
@@ -500,16 +321,19 @@ TEST_CASE("lowered pipelines are planned safely and tightly", "[planner][memory_
     shape.settings.zero_stage = c.zero;
     const Program program = lowered(shape, small_llama(4));
     REQUIRE(verify(program).empty());
-    const std::vector<MemoryPlan> plans = plan_all(program);
+    std::vector<MemoryPlan> plans = plan_all(program);
     for (std::size_t r = 0; r < plans.size(); ++r) {
+      const RoleId id(static_cast<std::int64_t>(r));
       INFO(to_string(c.schedule) << " pp " << c.pp << " role " << r << " gap " << plans[r].gap());
-      CHECK(verify(plans[r], program, RoleId(static_cast<std::int64_t>(r))) == std::vector<std::string>());
+      CHECK(plans[r].gap() < 0.02);
+      if (r % 2 == 1) plans[r] = by_address(plans[r], program, id);
+      CHECK(verify(plans[r], program, id) == std::vector<std::string>());
       CHECK(plans[r].gap() < 0.05);
       CHECK(plans[r].issue_bytes >= peak_memory(program.roles[r]).bytes);
       CHECK(static_cast<double>(plans[r].bound_bytes) < 1.1 * static_cast<double>(plans[r].issue_bytes));
     }
     Interleaving interleaving(program, plans, 7);
-    for (int run = 0; run < 3; ++run) CHECK(interleaving.run() == std::vector<std::string>());
+    for (int run = 0; run < 2; ++run) CHECK(interleaving.run() == std::vector<std::string>());
   }
 }
 
@@ -535,15 +359,14 @@ role only (ranks 0):
   const auto read = [](const std::vector<MemoryPoint>& points) {
     std::vector<std::pair<std::int32_t, std::int64_t>> totals;
     for (const MemoryPoint& point : points) {
-      totals.emplace_back(point.instruction,
-                        std::accumulate(point.by_category.begin(), point.by_category.end(), std::int64_t{0}));
+      totals.emplace_back(point.instruction, std::accumulate(point.by_category.begin(),
+                                                             point.by_category.end(), std::int64_t{0}));
     }
     return totals;
   };
   using Points = std::vector<std::pair<std::int32_t, std::int64_t>>;
   // f1 is like f0; windows of two: {start, f0, f1}, {f2, f3, f4}.
-  CHECK(read(memory_timeline(program.roles[0])) ==
-        Points{{-1, 100}, {0, 110}, {2, 130}, {3, 120}, {4, 100}});
+  CHECK(read(memory_timeline(program.roles[0])) == Points{{-1, 100}, {0, 110}, {2, 130}, {3, 120}, {4, 100}});
   CHECK(read(memory_timeline(program.roles[0], 2)) == Points{{0, 110}, {2, 130}});
 }
 
