@@ -196,9 +196,9 @@ struct Buffer {
   std::int64_t bytes = 0;
   bool persistent =
       false;  // Lives across steps; otherwise from its first toucher's start to its last toucher's end.
-  std::int64_t offset = -1;  // In the rank's arena, once a memory plan has placed it.
-  TensorId tensor = {};          // Of the Graph; invalid: the buffer holds none.
-  PlacementId placement = {};    // Of `tensor`; invalid: the whole of it.
+  std::int64_t offset = -1;    // In the rank's arena, once a memory plan has placed it.
+  TensorId tensor = {};        // Of the Graph; invalid: the buffer holds none.
+  PlacementId placement = {};  // Of `tensor`; invalid: the whole of it.
   bool operator==(const Buffer&) const = default;
 };
 

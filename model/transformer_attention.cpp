@@ -33,7 +33,8 @@ bool TransformerBuilder::rotated() const {
   return config_.positions == PositionKind::kRope && !by_layer(config_.unrotated_layers, block_, false);
 }
 
-std::vector<TensorId> TransformerBuilder::rotate(const std::string& name, const std::vector<TensorId>& heads) {
+std::vector<TensorId> TransformerBuilder::rotate(const std::string& name,
+                                                 const std::vector<TensorId>& heads) {
   std::vector<TensorId> rotated_heads;
   for (const TensorId x : heads) {
     rotated_heads.push_back(activation(std::string(graph_[x].name) + "_rotated", graph_[x].shape));

@@ -34,22 +34,26 @@ double slope(Activation kind, double x, double limit) {
 
 void ReferenceOp::each(const Shape& loop, const std::vector<Shape>& shapes,
                        const std::function<void(const std::vector<std::size_t>&)>& body) const {
-  std::vector<std::size_t> index(loop.size(), 0);
+  // How far one step along a loop dimension moves in each tensor.
+  std::vector<std::vector<std::size_t>> strides(loop.size(), std::vector<std::size_t>(shapes.size(), 0));
+  for (std::size_t t = 0; t < shapes.size(); ++t) {
+    std::size_t stride = 1;
+    for (std::size_t d = shapes[t].size(); d-- > 0; stride *= size(shapes[t][d])) {
+      const auto at = std::find(loop.begin(), loop.end(), shapes[t][d]) - loop.begin();
+      strides[static_cast<std::size_t>(at)][t] = stride;
+    }
+  }
+  std::vector<std::size_t> index(loop.size(), 0), offsets(shapes.size(), 0);
   std::size_t total = 1;
   for (const DimId dim : loop) total *= size(dim);
   for (std::size_t step = 0; step < total; ++step) {
-    std::size_t rest = step;
-    for (std::size_t d = loop.size(); d-- > 0; rest /= size(loop[d])) index[d] = rest % size(loop[d]);
-    std::vector<std::size_t> offsets;
-    for (const Shape& shape : shapes) {
-      std::size_t offset = 0;
-      for (const DimId dim : shape) {
-        const auto at = std::find(loop.begin(), loop.end(), dim);
-        offset = offset * size(dim) + index[static_cast<std::size_t>(at - loop.begin())];
-      }
-      offsets.push_back(offset);
-    }
     body(offsets);
+    for (std::size_t d = loop.size(); d-- > 0;) {
+      for (std::size_t t = 0; t < offsets.size(); ++t) offsets[t] += strides[d][t];
+      if (++index[d] < size(loop[d])) break;
+      for (std::size_t t = 0; t < offsets.size(); ++t) offsets[t] -= index[d] * strides[d][t];
+      index[d] = 0;
+    }
   }
 }
 

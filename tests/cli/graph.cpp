@@ -66,7 +66,7 @@ TEST_CASE("graph explain counts by kind and by block", "[cli]") {
   const auto trace = nlohmann::json::parse(
       run_orrery("graph explain tests/data/chakra-pair.0.et tests/data/chakra-pair.1.et --json -").out);
   CHECK(trace["ranks"] == 2);
-  CHECK(trace["roles"][0]["instructions"]["compute"]["time_s"] == 60e-6);
+  CHECK(trace["roles"][0]["instructions"]["compute"]["time_s"].get<double>() == Approx(60e-6));
   const auto model = nlohmann::json::parse(
       run_orrery("graph explain scenarios/models/llama-3-8b.json --sequence 128 --json -").out);
   CHECK(model["total"]["parameters"] == 8'030'261'248);
