@@ -50,8 +50,9 @@ void read_dims(Options& options) {
 LoadedGraph load(Options& options) {
   read_dims(options);
   LoadedGraph loaded = load_graph(options.request);
-  for (const std::string& note : loaded.notes)
-    fmt::print(stderr, "{}: note: {}\n", options.request.files[0], note);
+  // Those of a trace say themselves which rank's file they are about.
+  const std::string place = loaded.is_trace() ? "" : options.request.files[0] + ": ";
+  for (const std::string& note : loaded.notes) fmt::print(stderr, "{}note: {}\n", place, note);
   return loaded;
 }
 
