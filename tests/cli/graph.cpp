@@ -72,6 +72,19 @@ TEST_CASE("graph explain counts by kind and by block", "[cli]") {
   CHECK(model["total"]["parameters"] == 8'030'261'248);
 }
 
+TEST_CASE("what PyTorch 2.11 exported is sound, forward alone and with its backward", "[cli]") {
+  // Tables of 16 and 128 rows of 32; two layers of norms (64 each), qkv, out, up and down with biases; final
+  // norm and head.
+  const int layer = 2 * 64 + 32 * 96 + 96 + 32 * 32 + 32 + 32 * 128 + 128 + 128 * 32 + 32;
+  const int parameters = 16 * 32 + 128 * 32 + 2 * layer + 64 + 128 * 32;
+  for (const std::string file : {"tests/data/torch-tiny-gpt.json", "tests/data/torch-tiny-gpt-joint.json"}) {
+    INFO(file);
+    CHECK(run_orrery("graph check " + file).code == 0);
+    const auto json = nlohmann::json::parse(run_orrery("graph explain " + file + " --json -").out);
+    CHECK(json["total"]["parameters"] == parameters);
+  }
+}
+
 TEST_CASE("graph dot writes Graphviz", "[cli]") {
   const Scratch scratch;
   CHECK_THAT(run_orrery("graph dot tests/data/fx-tiny-gpt.json --blocks").out,
