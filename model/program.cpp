@@ -34,6 +34,7 @@ std::string_view to_string(KernelKind kind) {
     case KernelKind::kEmbedding: return "embedding";
     case KernelKind::kCrossEntropy: return "cross-entropy";
     case KernelKind::kOptimizer: return "optimizer";
+    case KernelKind::kAccumulate: return "accumulate";
   }
   return "?";
 }

@@ -36,6 +36,7 @@ enum class KernelKind : std::uint8_t {
   kEmbedding,
   kCrossEntropy,
   kOptimizer,
+  kAccumulate,  // Adds what it only reads to what it writes, tensor by tensor.
 };
 std::string_view to_string(KernelKind kind);
 
@@ -81,11 +82,11 @@ std::string_view to_string(CollectiveKind kind);  // "all-reduce", …
 
 enum class Reduction : std::uint8_t { kSum, kMax };
 
-// Over the rank's whole group on `axis`. `bytes` is nccl-tests' size: the whole (gathered, unscattered)
+// Over the rank's whole group on `axis`, and on each stream a communicator of its own. `bytes` is nccl-tests' size: the whole (gathered, unscattered)
 // buffer of one rank. The k-th collective of each member on an axis is one operation.
 //
 // What it does to its operands follows from their placements (see Placement): an operand that is only read is
-// the source of the ones that are written. Where all are read and written the collective works in place on
+// the source of the one that is written and holds the same tensor. Where all are read and written the collective works in place on
 // the concatenation of its operands, of which the n ranks of the group own n equal parts in the order of
 // their positions: reduce-scatter leaves the sum in the own part, all-gather brings the parts of the others.
 struct Collective {

@@ -16,7 +16,7 @@ namespace orrery {
 template <class E>
 inline constexpr int kWordCount = 0;
 template <>
-inline constexpr int kWordCount<KernelKind> = 8;
+inline constexpr int kWordCount<KernelKind> = 9;
 template <>
 inline constexpr int kWordCount<CollectiveKind> = 5;
 template <>

@@ -180,12 +180,53 @@ void check_experts(const Plan& plan, const Graph& graph, Faults& faults) {
   }
 }
 
+// Gradients and parameters that are divided travel with every micro-batch.
+void check_zero(const Plan& plan, Faults& faults) {
+  if (plan.zero_stage < 0 || plan.zero_stage > 3) {
+    faults.push_back(fmt::format("plan.zero: no stage {}; use 0, 1, 2 or 3", plan.zero_stage));
+  }
+  if (plan.zero_prefetch < 0) {
+    faults.push_back(fmt::format("plan.zero_prefetch: {}; give 0 or more", plan.zero_prefetch));
+  }
+  const bool both_ways = plan.schedule == PipelineSchedule::kDualPipe;
+  if (plan.zero_group != 0) {
+    const std::int64_t ranks = std::ssize(plan.replicas) * plan.context_parallel * (both_ways ? 2 : 1);
+    if (plan.zero_group < 1 || ranks % plan.zero_group != 0) {
+      faults.push_back(
+          fmt::format("plan.zero_group: {} doesn't divide the {} ranks that have the same parameters",
+                      plan.zero_group, ranks));
+    } else if (plan.zero_group % plan.expert_parallel != 0 && plan.expert_parallel % plan.zero_group != 0) {
+      faults.push_back(fmt::format("plan.zero_group: {} and ep {}: one must divide the other",
+                                   plan.zero_group, plan.expert_parallel));
+    }
+  }
+  if (plan.zero_stage < 2) return;
+  const PipelineReplica& first = plan.replicas.front();
+  for (const PipelineReplica& replica : plan.replicas) {
+    const bool alike = std::equal(replica.stages.begin(), replica.stages.end(), first.stages.begin(),
+                                  first.stages.end(), [](const Stage& a, const Stage& b) {
+                                    return a.first_block == b.first_block && a.last_block == b.last_block;
+                                  });
+    if (alike && replica.microbatches == first.microbatches) continue;
+    faults.push_back(
+        fmt::format("plan.zero: stage {} exchanges gradients after every micro-batch, so all replicas need "
+                    "the same stages "
+                    "and micro-batches; use zero: 1",
+                    plan.zero_stage));
+    break;
+  }
+  if (both_ways) {
+    faults.push_back(
+        fmt::format("plan.zero: with dualpipe the two holders of a stage run different micro-batches at a "
+                    "time, so stage {}'s "
+                    "collectives would wait for each other for ever; use zero: 1 or schedule: dualpipe-v",
+                    plan.zero_stage));
+  }
+}
+
 void check_settings(const Plan& plan, const Graph& graph, Faults& faults) {
   if (plan.sequence < 1) faults.push_back(fmt::format("sequence: {} tokens; give 1 or more", plan.sequence));
   if (plan.microbatch_size < 1) faults.push_back("plan.microbatch: give 1 sequence or more");
-  if (plan.zero_stage < 0 || plan.zero_stage > 1) {
-    faults.push_back(fmt::format("plan.zero: {} is not supported; use 0 or 1", plan.zero_stage));
-  }
   if (find_kernel_set(plan.kernel_set) == nullptr) {
     faults.push_back(fmt::format("plan.kernel_set: unknown \"{}\"; known are {}", plan.kernel_set,
                                  fmt::join(kernel_set_names(), ", ")));
@@ -228,6 +269,7 @@ std::vector<std::string> check(const Plan& plan, const Graph& graph) {
   if (faults.empty()) check_divisible(plan, graph, faults);
   if (faults.empty()) check_experts(plan, graph, faults);
   if (faults.empty()) check_mechanisms(plan, graph, faults);
+  if (faults.empty()) check_zero(plan, faults);
   check_settings(plan, graph, faults);
   check_size(plan, graph, faults);
   return faults;

@@ -199,11 +199,46 @@ void add_groups(const Plan& plan, const std::vector<Positions>& positions, const
   }
 }
 
-using AxisByBlock = std::vector<std::vector<std::vector<AxisId>>>;
+// How many ranks of a group of `size` divide state among themselves.
+std::int32_t shard_degree(const Plan& plan, bool experts, std::int32_t size) {
+  if (plan.zero_stage == 0) return 1;
+  if (plan.zero_group == 0) return size;
+  // Neighbours that divide experts among themselves divide no one's state.
+  return experts ? std::max(1, plan.zero_group / plan.expert_parallel) : plan.zero_group;
+}
 
-AxisByBlock gradient_axes(const Plan& plan, const std::vector<Positions>& positions,
-                          const std::vector<Segment>& parts, bool experts, PlanAxes& result) {
-  AxisByBlock of_block(plan.replicas.size());
+ReductionAxes add_reduction_axes(const Plan& plan, bool experts, Axis axis, PlanAxes& result) {
+  const auto size = static_cast<std::int32_t>(std::ssize(axis.groups.front()));
+  ReductionAxes axes;
+  axes.shard_degree = shard_degree(plan, experts, size);
+  axes.replicate_degree = size / axes.shard_degree;
+  if (axes.replicate_degree == 1) {
+    axes.shard = add_axis(result, std::move(axis));
+  } else if (axes.shard_degree == 1) {
+    axes.replicate = add_axis(result, std::move(axis));
+  } else {
+    Axis shard{axis.name + "_shard", {}}, replicate{axis.name + "_replicate", {}};
+    for (const std::vector<RankId>& group : axis.groups) {
+      for (auto first = group.begin(); first != group.end(); first += axes.shard_degree) {
+        shard.groups.emplace_back(first, first + axes.shard_degree);
+      }
+      for (std::int32_t place = 0; place < axes.shard_degree; ++place) {
+        std::vector<RankId>& equals = replicate.groups.emplace_back();
+        for (std::int32_t i = place; i < size; i += axes.shard_degree) {
+          equals.push_back(group[static_cast<std::size_t>(i)]);
+        }
+      }
+    }
+    axes.shard = add_axis(result, std::move(shard));
+    axes.replicate = add_axis(result, std::move(replicate));
+  }
+  return axes;
+}
+
+std::vector<BlockReductions> gradient_axes(const Plan& plan, const std::vector<Positions>& positions,
+                                           const std::vector<Segment>& parts, bool experts,
+                                           PlanAxes& result) {
+  std::vector<BlockReductions> of_block(plan.replicas.size());
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
     for (const Stage& stage : plan.replicas[r].stages) {
       of_block[r].emplace_back(static_cast<std::size_t>(stage.last_block - stage.first_block));
@@ -217,13 +252,13 @@ AxisByBlock gradient_axes(const Plan& plan, const std::vector<Positions>& positi
     for (const Segment& part : parts) {
       if (part.colour == colour) add_groups(plan, positions, part, experts, axis);
     }
-    const AxisId id = add_axis(result, std::move(axis));
+    const ReductionAxes axes = add_reduction_axes(plan, experts, std::move(axis), result);
     for (const Segment& part : parts) {
       if (part.colour != colour) continue;
       for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
         const auto s = static_cast<std::size_t>(part.stage_of[r]);
         for (std::int32_t block = part.first_block; block < part.last_block; ++block) {
-          of_block[r][s][static_cast<std::size_t>(block - plan.replicas[r].stages[s].first_block)] = id;
+          of_block[r][s][static_cast<std::size_t>(block - plan.replicas[r].stages[s].first_block)] = axes;
         }
       }
     }

@@ -66,9 +66,6 @@ RoleTable find_roles(const Plan& plan, const PlanAxes& axes, Schedules& schedule
       }
       shape.position = position;
       shape.microbatches = schedule.shape.microbatches;
-      shape.gradient_degree = static_cast<std::int32_t>(plan.replicas.size()) * plan.context_parallel *
-                              (schedule.bidirectional ? 2 : 1);
-      shape.expert_gradient_degree = shape.gradient_degree / plan.expert_parallel;
       shape.schedule = &schedule;
       shape.pipeline = axes.pipeline;
       shape.world = axes.world;
@@ -131,7 +128,8 @@ void bind_ranks(const Plan& plan, const RoleTable& roles, Program& program) {
 }
 
 LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& plan,
-                       const Sharding& sharding, const KernelSet& kernels, const RoleShape& shape) {
+                       const Sharding& sharding, const StateShards& shards, const KernelSet& kernels,
+                       const RoleShape& shape) {
   LoweredRole lowered;
   std::vector<StageTemplate> stages;
   for (std::size_t c = 0; c < shape.chunks.size(); ++c) {
@@ -144,8 +142,29 @@ LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& 
     }
     stages.push_back(build_stage(input, lowered.symbols));
   }
-  lowered.role = build_role(plan, stages, shape, lowered.symbols);
+  lowered.role = build_role(plan, stages, shape, shards, lowered.symbols);
   return lowered;
+}
+
+// Of every parameter that ZeRO divides, on every axis over which it does.
+StateShards state_shards(const Graph& graph, const GraphIndex& index, const Sharding& sharding,
+                         const Plan& plan, const PlanAxes& axes, const std::vector<RoleShape>& roles) {
+  StateShards shards(graph, sharding, axes.axes);
+  if (plan.zero_stage < 2) return shards;
+  for (const RoleShape& role : roles) {
+    for (std::size_t c = 0; c < role.chunks.size(); ++c) {
+      for (std::int32_t block = role.chunks[c].first; block < role.chunks[c].last; ++block) {
+        const auto at = static_cast<std::size_t>(block - role.chunks[c].first);
+        for (const OpId op : index.forward[static_cast<std::size_t>(block)]) {
+          for (const TensorId input : graph[op].inputs) {
+            if (graph[input].kind != TensorKind::kParameter) continue;
+            shards.add(input, (sharding.of_expert(input) ? role.expert_gradient : role.gradient)[c][at]);
+          }
+        }
+      }
+    }
+  }
+  return shards;
 }
 
 }  // namespace
@@ -159,11 +178,13 @@ Program lower(const Graph& graph, const Plan& plan, int threads) {
   Schedules schedules;
   const RoleTable roles = find_roles(plan, axes, schedules);
 
+  const StateShards shards = state_shards(graph, index, sharding, plan, axes, roles.shapes);
+
   std::vector<LoweredRole> lowered(roles.shapes.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < lowered.size(); i = next++) {
-      lowered[i] = lower_role(graph, index, plan, sharding, *kernels, roles.shapes[i]);
+      lowered[i] = lower_role(graph, index, plan, sharding, shards, *kernels, roles.shapes[i]);
       lowered[i].role.name = role_name(roles.shapes[i], roles.shapes);
     }
   };
@@ -176,7 +197,7 @@ Program lower(const Graph& graph, const Plan& plan, int threads) {
   program.name = graph.name;
   program.captured = plan.cuda_graphs;
   program.axes = std::move(axes.axes);
-  program.placements = sharding.placements();
+  program.placements = shards.placements();
   program.sizes = sharding.global_sizes();
   for (LoweredRole& role : lowered) merge(std::move(role), program);
   bind_ranks(plan, roles, program);

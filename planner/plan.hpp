@@ -52,7 +52,12 @@ struct Plan {
   std::int64_t microbatch_size = 1;  // Sequences.
   std::int64_t sequence = 0;         // Tokens per sequence.
   bool sequence_parallel = false;
-  std::int32_t zero_stage = 0;  // 0 or 1: where optimiser state lives.
+  // What data-parallel ranks divide among themselves (ZeRO): 0 nothing, 1 optimiser state, 2 gradients as
+  // well, 3 (fully sharded) parameters too, which are gathered for each use.
+  std::int32_t zero_stage = 0;
+  std::int32_t zero_group = 0;     // Ranks that divide it; groups of them are replicas. 0: all (no hybrid).
+  std::int32_t zero_prefetch = 1;  // ZeRO-3: gathers under way or kept ahead of the one in use.
+  bool zero_reshard = true;  // ZeRO-3: drop gathered parameters after each use; else after the step's last.
   Recompute recompute = Recompute::kNone;
   DType compute_dtype = DType::kBf16;      // Master weights and moments are fp32.
   DType gradient_dtype = DType::kFp32;     // Accumulated and reduced in this type.

@@ -6,7 +6,9 @@
 #include <optional>
 #include <tuple>
 
+#include "planner/role_gathers.hpp"
 #include "planner/role_gradients.hpp"
+#include "planner/role_optimizer.hpp"
 #include "planner/role_writer.hpp"
 
 namespace orrery {
@@ -23,13 +25,16 @@ using Reader = std::tuple<bool, std::int32_t, std::int32_t>;  // Forward, chunk,
 class RoleBuilder {
  public:
   RoleBuilder(const Plan& plan, const std::vector<StageTemplate>& stages, const RoleShape& shape,
-              SymbolTable& symbols)
+              const StateShards& shards, SymbolTable& symbols)
       : stages_(stages),
         shape_(shape),
         schedule_(*shape.schedule),
         passes_(schedule_.passes[static_cast<std::size_t>(shape.position)]),
         out_(symbols),
-        gradients_(plan, shape, out_, add_parameters()) {}
+        state_(make_state(plan, shards)),
+        gradients_(state_),
+        optimizer_(state_),
+        gathers_(state_, optimizer_) {}
 
   Role build() {
     microbatch_buffers_.resize(stages_.size() * static_cast<std::size_t>(shape_.microbatches));
@@ -37,68 +42,84 @@ class RoleBuilder {
     reserve();
     find_ends();
     find_messages();
+    if (state_.plan.zero_stage >= 3) expect_parameters();
     for (std::size_t i = 0; i < passes_.size();) {
-      const bool pair = passes_[i].overlaps_next && i + 1 < passes_.size();
-      const std::size_t count = pair ? 2 : 1;
+      const std::size_t count = together(i);
       // The next inputs may arrive while this pass computes: one buffer ahead.
       for (std::size_t j = i; j <= i + count && j < passes_.size(); ++j) receive_for(j);
       run(i, count);
       i += count;
     }
-    gradients_.finish();
+    gradients_.finish(shape_.tensor, shape_.embedding);
+    optimizer_.finish(shape_.world, gradients_.reduced());
     return std::move(out_.role);
   }
 
  private:
   // ---- Buffers.
 
+  RoleState make_state(const Plan& plan, const StateShards& shards) {
+    RoleState state{plan, out_, add_parameters(plan, shards), {}};
+    state.buckets = make_buckets(plan, state.parameters);
+    return state;
+  }
+
   // The chunks' persistent buffers, as the role's. A tied table that two chunks use is held once.
-  std::vector<RoleParameter> add_parameters() {
+  std::vector<RoleParameter> add_parameters(const Plan& plan, const StateShards& shards) {
     std::vector<RoleParameter> parameters;
     persistent_.resize(stages_.size());
     for (std::size_t c = 0; c < stages_.size(); ++c) {
       const StageTemplate& stage = stages_[c];
-      persistent_[c].assign(stage.persistent_buffers.size(), -1);
+      persistent_[c].resize(stage.persistent_buffers.size());
       for (const TemplateParameter& held : stage.parameters) {
         const auto known =
             std::find_if(parameters.begin(), parameters.end(),
                          [&](const RoleParameter& other) { return other.tensor == held.tensor; });
-        const bool is_new = known == parameters.end();
-        RoleParameter& parameter = is_new ? parameters.emplace_back() : *known;
-        if (is_new) {
-          parameter.tensor = held.tensor;
-          parameter.block = parameter.last_block = held.block;
-          parameter.elements = held.elements;
-          const auto& axes = held.of_expert ? shape_.expert_gradient : shape_.gradient;
-          parameter.axis = axes[c][static_cast<std::size_t>(held.block - shape_.chunks[c].first)];
-          parameter.degree = held.of_expert ? shape_.expert_gradient_degree : shape_.gradient_degree;
-          parameter.weights = add_persistent(stage, held.weights);
-          parameter.gradient = add_persistent(stage, held.gradient);
-        }
+        const auto p = static_cast<std::size_t>(known - parameters.begin());
+        if (known == parameters.end()) parameters.push_back(add_parameter(plan, shards, c, held));
+        RoleParameter& parameter = parameters[p];
         parameter.block = std::min(parameter.block, held.block);
         parameter.last_block = std::max(parameter.last_block, held.block);
         parameter.partial = parameter.partial || held.partial;
-        parameter.tied = held.tied;
-        parameter.of_expert = held.of_expert;
-        parameter.ready.emplace_back(static_cast<std::int32_t>(c), ready_position(held, c));
-        persistent_[c][static_cast<std::size_t>(held.weights)] = parameter.weights;
-        persistent_[c][static_cast<std::size_t>(held.gradient)] = parameter.gradient;
+        GradientUse& use = parameter.uses.emplace_back();
+        use.chunk = static_cast<std::int32_t>(c);
+        use.block = held.block;
+        for (std::size_t kind = 0; kind < kPassKindCount; ++kind)
+          use.position[kind] = std::max(held.ready[kind], 0);
+        persistent_[c][static_cast<std::size_t>(held.weights)] = {p, false};
+        persistent_[c][static_cast<std::size_t>(held.gradient)] = {p, true};
       }
     }
     return parameters;
   }
 
-  std::int32_t add_persistent(const StageTemplate& stage, std::int32_t buffer) {
-    out_.role.buffers.push_back(stage.persistent_buffers[static_cast<std::size_t>(buffer)]);
-    return static_cast<std::int32_t>(std::ssize(out_.role.buffers) - 1);
-  }
-
-  // In the list of the chunk's last pass. What the pass's list doesn't add to is there before it begins.
-  std::int32_t ready_position(const TemplateParameter& held, std::size_t chunk) const {
-    const auto last = std::find_if(passes_.rbegin(), passes_.rend(), [&](const Pass& pass) {
-      return static_cast<std::size_t>(pass.chunk) == chunk && adds_weight_gradients(pass);
-    });
-    return std::max(held.ready[static_cast<std::size_t>(last->kind)], 0);
+  RoleParameter add_parameter(const Plan& plan, const StateShards& shards, std::size_t chunk,
+                              const TemplateParameter& held) {
+    const StageTemplate& stage = stages_[chunk];
+    const BlockReductions& reductions = held.of_expert ? shape_.expert_gradient : shape_.gradient;
+    RoleParameter parameter;
+    parameter.tensor = held.tensor;
+    parameter.block = parameter.last_block = held.block;
+    parameter.elements = held.elements;
+    parameter.axes = reductions[chunk][static_cast<std::size_t>(held.block - shape_.chunks[chunk].first)];
+    parameter.tied = held.tied;
+    parameter.of_expert = held.of_expert;
+    parameter.whole_weights = stage.persistent_buffers[static_cast<std::size_t>(held.weights)];
+    parameter.whole_gradient = stage.persistent_buffers[static_cast<std::size_t>(held.gradient)];
+    if (shards_gradients(plan, parameter.axes))
+      parameter.shard = shards.of(held.tensor, parameter.axes.shard);
+    const auto add = [&](const Buffer& whole, bool divided) {
+      Buffer buffer = whole;
+      if (divided) {
+        buffer.placement = parameter.shard.placement;
+        buffer.bytes = whole.bytes / parameter.elements * parameter.shard.elements;
+      }
+      out_.role.buffers.push_back(buffer);
+      return static_cast<std::int32_t>(std::ssize(out_.role.buffers) - 1);
+    };
+    parameter.weights = add(parameter.whole_weights, shards_parameters(plan, parameter.axes));
+    parameter.gradient = add(parameter.whole_gradient, shards_gradients(plan, parameter.axes));
+    return parameter;
   }
 
   void reserve() {
@@ -238,12 +259,17 @@ class RoleBuilder {
 
   // ---- Passes.
 
-  // Runs passes [index, index + count): two that overlap take turns, launch by launch, so that the one
-  // computes while the other communicates.
-  void run(std::size_t index, std::size_t count) {
+  // How many passes from here run together.
+  std::size_t together(std::size_t index) const {
+    return passes_[index].overlaps_next && index + 1 < passes_.size() ? 2 : 1;
+  }
+
+  // The launches of passes [index, index + count) in their order: two passes that overlap take turns, launch
+  // by launch, so that the one computes while the other communicates. Visits (pass − index, position).
+  template <class Visit>
+  void in_turn(std::size_t index, std::size_t count, Visit visit) const {
     std::array<std::size_t, 2> done{};
     const auto size = [&](std::size_t p) { return list(index + p).size(); };
-    for (std::size_t p = 0; p < count; ++p) placed_[p].resize(size(p));
     while (true) {
       std::size_t next = count;
       for (std::size_t p = 0; p < count; ++p) {
@@ -252,12 +278,40 @@ class RoleBuilder {
         if (next == count || done[p] * size(next) < done[next] * size(p)) next = p;
       }
       if (next == count) break;
-      issue(index + next, done[next]++, placed_[next]);
+      visit(next, done[next]++);
     }
+  }
+
+  void run(std::size_t index, std::size_t count) {
+    for (std::size_t p = 0; p < count; ++p) placed_[p].resize(list(index + p).size());
+    in_turn(index, count,
+            [&](std::size_t p, std::size_t position) { issue(index + p, position, placed_[p]); });
     for (std::size_t p = 0; p < count; ++p) {
       const StageTemplate& stage = stages_[static_cast<std::size_t>(passes_[index + p].chunk)];
       const std::int32_t ready = stage.sent_ready[static_cast<std::size_t>(passes_[index + p].kind)];
       deliver(index + p, ready < 0 ? -1 : placed_[p][static_cast<std::size_t>(ready)]);
+    }
+  }
+
+  // What the launch reads of gathered parameters.
+  template <class Visit>
+  void each_gathered(std::size_t index, const TemplateInstruction& planned, Visit visit) const {
+    const auto chunk = static_cast<std::size_t>(passes_[index].chunk);
+    for (const TemplateOperand& operand : planned.operands) {
+      if (!operand.persistent) continue;
+      const Held& held = persistent_[chunk][static_cast<std::size_t>(operand.buffer)];
+      if (!held.gradient && gathers_.holds(held.parameter)) visit(held.parameter);
+    }
+  }
+
+  void expect_parameters() {
+    for (std::size_t i = 0; i < passes_.size(); i += together(i)) {
+      in_turn(i, together(i), [&](std::size_t p, std::size_t position) {
+        const TemplateInstruction& planned = list(i + p)[position];
+        each_gathered(i + p, planned, [&](std::size_t parameter) {
+          gathers_.expect(i + p, passes_[i + p], parameter, planned.layer);
+        });
+      });
     }
   }
 
@@ -270,21 +324,34 @@ class RoleBuilder {
     const Pass& pass = passes_[index];
     const auto chunk = static_cast<std::size_t>(pass.chunk);
     const TemplateInstruction& planned = list(index)[position];
+    std::vector<std::int32_t> gathers;
+    each_gathered(index, planned,
+                  [&](std::size_t parameter) { gathers.push_back(gathers_.enter(index, parameter)); });
     out_.open(planned, pass.microbatch);
     for (const std::int32_t dependency : planned.after) {
       out_.after(placed[static_cast<std::size_t>(dependency)]);
     }
     if (planned.reads_input) out_.after(ready_input_[index]);
-    if (index == first_[chunk]) gradients_.await_parameters(planned.new_blocks, position == 0);
+    for (const std::int32_t gather : gathers) out_.after(gather);
+    if (index == first_[chunk]) optimizer_.await_parameters(planned.new_blocks, position == 0);
     for (const TemplateOperand& operand : planned.operands) {
-      out_.touch(operand.persistent ? persistent_[chunk][static_cast<std::size_t>(operand.buffer)]
-                                    : microbatch_buffer(pass.chunk, pass.microbatch, operand.buffer),
-                 operand.writes);
+      out_.touch(buffer_of(index, operand), operand.writes);
     }
     placed[position] = out_.close();
-    if (index == last_[chunk]) {
-      gradients_.passed(pass.chunk, static_cast<std::int32_t>(position), placed[position]);
+    if (adds_weight_gradients(pass)) {
+      gradients_.passed(pass, index == last_[chunk], static_cast<std::int32_t>(position),
+                        position + 1 == list(index).size(), placed[position]);
     }
+  }
+
+  std::int32_t buffer_of(std::size_t index, const TemplateOperand& operand) {
+    const Pass& pass = passes_[index];
+    if (!operand.persistent) return microbatch_buffer(pass.chunk, pass.microbatch, operand.buffer);
+    const Held& held =
+        persistent_[static_cast<std::size_t>(pass.chunk)][static_cast<std::size_t>(operand.buffer)];
+    if (held.gradient) return gradients_.buffer(pass, held.parameter);
+    return gathers_.holds(held.parameter) ? gathers_.buffer(index, held.parameter)
+                                          : state_.parameters[held.parameter].weights;
   }
 
   const std::vector<StageTemplate>& stages_;
@@ -292,8 +359,16 @@ class RoleBuilder {
   const Schedule& schedule_;
   const std::vector<Pass>& passes_;
   RoleWriter out_;
-  std::vector<std::vector<std::int32_t>> persistent_;  // By chunk and template buffer: the role's.
+  // A persistent buffer of a template: a parameter of the role, or its gradient.
+  struct Held {
+    std::size_t parameter = 0;
+    bool gradient = false;
+  };
+  std::vector<std::vector<Held>> persistent_;  // By chunk and template buffer.
+  RoleState state_;
   RoleGradients gradients_;
+  RoleOptimizer optimizer_;
+  RoleGathers gathers_;
   // By chunk and micro-batch, then by buffer of the template: the role's; −1: not used yet.
   std::vector<std::vector<std::int32_t>> microbatch_buffers_;
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t>
@@ -309,8 +384,8 @@ class RoleBuilder {
 }  // namespace
 
 Role build_role(const Plan& plan, const std::vector<StageTemplate>& stages, const RoleShape& shape,
-                SymbolTable& symbols) {
-  return RoleBuilder(plan, stages, shape, symbols).build();
+                const StateShards& shards, SymbolTable& symbols) {
+  return RoleBuilder(plan, stages, shape, shards, symbols).build();
 }
 
 }  // namespace orrery

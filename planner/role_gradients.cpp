@@ -1,256 +1,165 @@
 #include "planner/role_gradients.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace orrery {
 
-RoleGradients::RoleGradients(const Plan& plan, const RoleShape& shape, RoleWriter& writer,
-                             std::vector<RoleParameter> parameters)
-    : plan_(plan), shape_(shape), out_(writer), parameters_(std::move(parameters)) {
-  make_buckets();
+RoleGradients::RoleGradients(RoleState& state)
+    : state_(state),
+      each_pass_(
+          std::any_of(state.buckets.begin(), state.buckets.end(),
+                      [&](const Bucket& bucket) { return shards_gradients(state.plan, bucket.axes); })),
+      ready_(state.buckets.size()),
+      begun_(state.parameters.size()) {}
+
+std::int32_t RoleGradients::add_buffer(const Buffer& like, const std::string& suffix,
+                                       std::int32_t microbatch) {
+  SymbolTable& symbols = state_.out.symbols;
+  Buffer buffer = like;
+  buffer.label = symbols.label(symbols.labels[like.label.index()] + suffix);
+  buffer.microbatch = microbatch;
+  buffer.persistent = false;
+  state_.out.role.buffers.push_back(buffer);
+  return static_cast<std::int32_t>(std::ssize(state_.out.role.buffers) - 1);
 }
 
-std::int64_t RoleGradients::own_elements(const RoleParameter& parameter) const {
-  if (!shards(parameter.degree)) return parameter.elements;
-  return (parameter.elements + parameter.degree - 1) / parameter.degree;
-}
-
-std::int64_t RoleGradients::own_elements() const {
-  // Of each group's parameters together, as their buckets are divided.
-  std::map<std::int32_t, std::int64_t> by_degree;
-  for (const RoleParameter& parameter : parameters_) by_degree[parameter.degree] += parameter.elements;
-  std::int64_t sum = 0;
-  for (const auto& [degree, elements] : by_degree) {
-    sum += shards(degree) ? (elements + degree - 1) / degree : elements;
+std::int32_t RoleGradients::buffer(const Pass& pass, std::size_t parameter) {
+  const RoleParameter& of = state_.parameters[parameter];
+  if (!shards_gradients(state_.plan, of.axes)) return of.gradient;
+  const auto [found, inserted] = partial_.try_emplace({pass.chunk, pass.microbatch, parameter});
+  if (inserted) {
+    const std::string suffix = of.uses.size() > 1 ? ".chunk" + std::to_string(pass.chunk) : "";
+    found->second = add_buffer(of.whole_gradient, ".whole" + suffix, pass.microbatch);
   }
-  return sum;
+  return found->second;
 }
 
-// ---- Reduction.
-
-// A tied table whose optimiser state is divided has a bucket of its own, so that both ends of the pipeline
-// divide it alike (as Megatron-LM's param_and_grad_buffer.py does); so has one that two chunks of the rank
-// use.
-bool RoleGradients::stands_alone(const RoleParameter& parameter) const {
-  return parameter.tied && (shards(parameter.degree) || parameter.ready.size() > 1);
-}
-
-// A bucket holds whole blocks.
-bool RoleGradients::joins(const Bucket& bucket, const RoleParameter& parameter) const {
-  const RoleParameter& last = parameters_[bucket.parameters.back()];
-  if (bucket.axis != parameter.axis || stands_alone(parameter) || stands_alone(last)) return false;
-  if (last.block == parameter.block) return true;
-  std::int64_t of_block = 0;
-  for (const RoleParameter& other : parameters_) {
-    if (other.block == parameter.block && other.axis == parameter.axis) of_block += other.elements;
-  }
-  const bool same_chunk = last.ready.front().first == parameter.ready.front().first;
-  return same_chunk && bucket.elements + of_block <= plan_.bucket_bytes / size_bytes(plan_.gradient_dtype);
-}
-
-void RoleGradients::make_buckets() {
-  std::vector<std::size_t> order(parameters_.size());
-  for (std::size_t p = 0; p < order.size(); ++p) order[p] = p;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return parameters_[a].block > parameters_[b].block; });
-  for (const std::size_t p : order) {
-    const RoleParameter& parameter = parameters_[p];
-    if (parameter.degree == 1) continue;  // Nobody else has a part of its gradient.
-    const auto known = std::find_if(buckets_.rbegin(), buckets_.rend(),
-                                    [&](const Bucket& bucket) { return joins(bucket, parameter); });
-    const bool is_new = known == buckets_.rend();
-    Bucket& bucket = is_new ? buckets_.emplace_back() : *known;
-    if (is_new) {
-      bucket.axis = parameter.axis;
-      bucket.degree = parameter.degree;
-    }
-    bucket.parameters.push_back(p);
-    bucket.elements += parameter.elements;
-    for (const auto& [chunk, position] : parameter.ready) {
-      const auto wait =
-          std::find_if(bucket.waits.begin(), bucket.waits.end(),
-                       [&, of = chunk](const auto& known_wait) { return known_wait.first == of; });
-      if (wait == bucket.waits.end()) {
-        bucket.waits.emplace_back(chunk, position);
-      } else {
-        wait->second = std::max(wait->second, position);
-      }
+void RoleGradients::passed(const Pass& pass, bool last, std::int32_t position, bool ends,
+                           std::int32_t instruction) {
+  if (!last && !each_pass_) return;
+  const bool overlaps = state_.plan.overlap_gradient_reduce;
+  for (std::size_t b = 0; b < state_.buckets.size(); ++b) {
+    const Bucket& bucket = state_.buckets[b];
+    const bool scatters = shards_gradients(state_.plan, bucket.axes);
+    for (const GradientUse& use : bucket.uses) {
+      const bool due = overlaps ? position == use.position[static_cast<std::size_t>(pass.kind)] : ends;
+      if (use.chunk != pass.chunk || !due) continue;
+      const std::int32_t added = scatters ? scatter(bucket, use, pass, instruction) : instruction;
+      if (last) ready_[b].push_back(added);
     }
   }
-}
-
-void RoleGradients::passed(std::int32_t chunk, std::int32_t position, std::int32_t instruction) {
-  if (!plan_.overlap_gradient_reduce) return;
-  for (Bucket& bucket : buckets_) {
-    for (const auto& wait : bucket.waits) {
-      if (wait == std::pair(chunk, position)) bucket.ready.push_back(instruction);
-    }
-  }
+  if (!overlaps) return;
   // In one order on all ranks of a group, whichever chunk ends first on this one.
-  while (reduced_ < buckets_.size() && buckets_[reduced_].ready.size() == buckets_[reduced_].waits.size()) {
-    reduce(buckets_[reduced_], buckets_[reduced_].ready);
-    ++reduced_;
+  for (; next_ < ready_.size() && ready_[next_].size() == state_.buckets[next_].uses.size(); ++next_) {
+    reduce(state_.buckets[next_], ready_[next_]);
   }
 }
 
-// Tells buckets of one block apart.
-std::string RoleGradients::kind(const Bucket& bucket) const {
-  const RoleParameter& parameter = parameters_[bucket.parameters.front()];
-  if (parameter.of_expert) return "expert_";
-  return stands_alone(parameter) ? "tied_" : "";
+// The pass's whole gradients become sums on their shards, and are added to what earlier passes left there.
+std::int32_t RoleGradients::scatter(const Bucket& bucket, const GradientUse& use, const Pass& pass,
+                                    std::int32_t ready) {
+  const Plan& plan = state_.plan;
+  RoleWriter& out = state_.out;
+  std::vector<std::int32_t> whole, target;
+  std::vector<std::size_t> adds;  // Parameters with something to add to.
+  std::vector<std::int32_t> added;
+  for (const std::size_t p : bucket.parameters) {
+    const auto found = partial_.find({pass.chunk, pass.microbatch, p});
+    if (found == partial_.end()) continue;  // Not of this chunk.
+    const RoleParameter& parameter = state_.parameters[p];
+    whole.push_back(found->second);
+    if (!begun_[p]) {
+      begun_[p] = true;
+      target.push_back(parameter.gradient);
+    } else {
+      Buffer shard = out.role.buffers[static_cast<std::size_t>(parameter.gradient)];
+      const std::string suffix = parameter.uses.size() > 1 ? ".chunk" + std::to_string(pass.chunk) : "";
+      target.push_back(add_buffer(shard, ".scattered" + suffix, pass.microbatch));
+      adds.push_back(p);
+      added.push_back(target.back());
+    }
+    partial_.erase(found);
+  }
+  Instruction& instruction =
+      out.open(bucket.kind + "gradients.scatter", kDataStream, Purpose::kGradientReduce);
+  instruction.layer = use.block;
+  instruction.microbatch = pass.microbatch;
+  instruction.work = Collective{CollectiveKind::kReduceScatter, bucket.axes.shard,
+                                bucket.elements * size_bytes(plan.gradient_dtype), plan.gradient_dtype};
+  out.after(ready);
+  for (const std::int32_t buffer : whole) out.touch(buffer, false);
+  for (const std::int32_t buffer : target) out.touch(buffer, true);
+  last_ = out.close();
+  if (adds.empty()) return last_;
+
+  // On the same stream, as PyTorch's fully_shard does: the backward goes on meanwhile.
+  Instruction& sum = out.open(bucket.kind + "gradients.accumulate", kDataStream, Purpose::kGradientReduce);
+  sum.layer = use.block;
+  sum.microbatch = pass.microbatch;
+  Kernel kernel;
+  kernel.label = sum.label;
+  kernel.kind = KernelKind::kAccumulate;
+  kernel.dtype = plan.gradient_dtype;
+  for (const std::size_t p : adds) {
+    kernel.written_bytes += state_.parameters[p].shard.elements * size_bytes(plan.gradient_dtype);
+  }
+  kernel.read_bytes = 2 * kernel.written_bytes;
+  sum.work = Compute{out.symbols.kernel(kernel)};
+  for (const std::int32_t buffer : added) out.touch(buffer, false);
+  for (const std::size_t p : adds) out.touch(state_.parameters[p].gradient, true);
+  return last_ = out.close();
 }
 
 void RoleGradients::reduce(const Bucket& bucket, const std::vector<std::int32_t>& ready) {
-  const bool scatter = shards(bucket.degree);
-  Instruction& instruction = out_.open(kind(bucket) + (scatter ? "gradients.scatter" : "gradients.reduce"),
-                                       kDataStream, Purpose::kGradientReduce);
-  instruction.layer = parameters_[bucket.parameters.back()].block;
-  instruction.work =
-      Collective{scatter ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce, bucket.axis,
-                 bucket.elements * size_bytes(plan_.gradient_dtype), plan_.gradient_dtype};
-  for (const std::int32_t dependency : ready) out_.after(dependency);
-  for (const std::size_t p : bucket.parameters) out_.touch(parameters_[p].gradient, true);
-  last_reduce_ = out_.close();
+  const bool divided = shards_state(state_.plan, bucket.axes);
+  std::vector<std::int32_t> waits = ready;
+  if (divided && !shards_gradients(state_.plan, bucket.axes)) {
+    waits = {
+        reduce_in_place(bucket, CollectiveKind::kReduceScatter, bucket.axes.shard, bucket.elements, waits)};
+  }
+  if (!bucket.axes.replicate.valid()) return;
+  const std::int64_t degree = bucket.axes.shard_degree;
+  const std::int64_t own = divided ? (bucket.elements + degree - 1) / degree : bucket.elements;
+  reduce_in_place(bucket, CollectiveKind::kAllReduce, bucket.axes.replicate, own, waits);
+}
+
+std::int32_t RoleGradients::reduce_in_place(const Bucket& bucket, CollectiveKind kind, AxisId axis,
+                                            std::int64_t elements, const std::vector<std::int32_t>& ready) {
+  RoleWriter& out = state_.out;
+  const DType dtype = state_.plan.gradient_dtype;
+  const std::string what = kind == CollectiveKind::kReduceScatter ? "gradients.scatter" : "gradients.reduce";
+  Instruction& instruction = out.open(bucket.kind + what, kDataStream, Purpose::kGradientReduce);
+  instruction.layer = bucket.layer;
+  instruction.work = Collective{kind, axis, elements * size_bytes(dtype), dtype};
+  for (const std::int32_t dependency : ready) out.after(dependency);
+  for (const std::size_t p : bucket.parameters) out.touch(state_.parameters[p].gradient, true);
+  return last_ = out.close();
 }
 
 // A further sum over few elements, after the data-parallel one: parameters that several ranks hold whole.
 void RoleGradients::reduce_more(const std::string& label, LoweredStream stream, AxisId axis,
                                 bool RoleParameter::* which) {
+  const DType dtype = state_.plan.gradient_dtype;
   std::int64_t elements = 0;
-  for (const RoleParameter& parameter : parameters_)
-    elements += parameter.*which ? own_elements(parameter) : 0;
+  for (const RoleParameter& parameter : state_.parameters) {
+    elements += parameter.*which ? own_elements(state_.plan, parameter) : 0;
+  }
   if (!axis.valid() || elements == 0) return;
-  Instruction& instruction = out_.open(label, stream, Purpose::kGradientReduce);
-  instruction.work = Collective{CollectiveKind::kAllReduce, axis, elements * size_bytes(plan_.gradient_dtype),
-                                plan_.gradient_dtype};
-  out_.after(last_reduce_ >= 0 ? last_reduce_ : out_.last_compute());
-  for (const RoleParameter& parameter : parameters_) {
-    if (parameter.*which) out_.touch(parameter.gradient, true);
+  RoleWriter& out = state_.out;
+  Instruction& instruction = out.open(label, stream, Purpose::kGradientReduce);
+  instruction.work = Collective{CollectiveKind::kAllReduce, axis, elements * size_bytes(dtype), dtype};
+  out.after(last_ >= 0 ? last_ : out.last_compute());
+  for (const RoleParameter& parameter : state_.parameters) {
+    if (parameter.*which) out.touch(parameter.gradient, true);
   }
-  last_extra_.push_back(out_.close());
+  reduced_.push_back(out.close());
 }
 
-void RoleGradients::finish() {
-  if (!plan_.overlap_gradient_reduce) {
-    for (const Bucket& bucket : buckets_) reduce(bucket, {out_.last_compute()});
-  }
-  reduce_more("replicated_gradients.reduce", kTensorStream, shape_.tensor, &RoleParameter::partial);
-  reduce_more("embedding_gradient.reduce", kDataStream, shape_.embedding, &RoleParameter::tied);
-  optimize();
-  for (std::size_t i = buckets_.size(); i-- > 0;) {
-    if (shards(buckets_[i].degree)) gather(buckets_[i]);
-  }
-  for (const auto& [edge, bucket] : awaited_) {
-    out_.role.edges[static_cast<std::size_t>(edge)].instruction = bucket->gather;
-  }
-}
-
-// ---- Optimiser.
-
-// fp32 master, m and v; fp32 training needs no second copy of the weights.
-void RoleGradients::add_state_buffer(const std::string& label, std::int32_t layer, std::int64_t elements) {
-  Buffer state;
-  state.label = out_.symbols.label(label);
-  state.layer = layer;
-  state.category = MemoryCategory::kOptimizer;
-  state.bytes = elements * (plan_.compute_dtype == DType::kFp32 ? 8 : 12);
-  state.persistent = true;
-  out_.role.buffers.push_back(state);
-}
-
-void RoleGradients::add_state_buffers() {
-  for (const RoleParameter& parameter : parameters_) {
-    const Buffer& weights = out_.role.buffers[static_cast<std::size_t>(parameter.weights)];
-    const std::string name = out_.symbols.labels[weights.label.index()] + ".optimizer";
-    add_state_buffer(name, weights.layer, own_elements(parameter));
-  }
-}
-
-std::int32_t RoleGradients::optimizer_compute(const std::string& label, KernelKind kind, std::int64_t read,
-                                              std::int64_t written,
-                                              const std::vector<std::int32_t>& dependencies) {
-  Instruction& instruction = out_.open(label, kComputeStream, Purpose::kOptimizer);
-  Kernel kernel;
-  kernel.label = instruction.label;
-  kernel.kind = kind;
-  kernel.dtype = DType::kFp32;
-  kernel.read_bytes = read;
-  kernel.written_bytes = written;
-  instruction.work = Compute{out_.symbols.kernel(kernel)};
-  for (const std::int32_t dependency : dependencies) out_.after(dependency);
-  for (std::size_t b = 0; b < out_.role.buffers.size(); ++b) {
-    const MemoryCategory category = out_.role.buffers[b].category;
-    const bool gradients = category == MemoryCategory::kGradients;
-    const bool state = category == MemoryCategory::kOptimizer || category == MemoryCategory::kParameters;
-    if (out_.role.buffers[b].persistent && (gradients || (state && kind == KernelKind::kOptimizer))) {
-      out_.touch(static_cast<std::int32_t>(b), !gradients);
-    }
-  }
-  return out_.close();
-}
-
-void RoleGradients::optimize() {
-  add_state_buffers();
-  std::vector<std::int32_t> dependencies = last_extra_;
-  if (last_reduce_ >= 0) dependencies.push_back(last_reduce_);
-  const std::int64_t own = own_elements();
-  const std::int64_t gradient_bytes = own * size_bytes(plan_.gradient_dtype);
-  if (plan_.clip_gradients) {
-    const std::int32_t norm =
-        optimizer_compute("gradient_norm", KernelKind::kElementwise, gradient_bytes, 0, dependencies);
-    dependencies = {shape_.world.valid() ? reduce_norm(norm) : norm};
-  }
-  // AdamW reads the gradient and its state, writes the state and the compute copy of the weights.
-  const bool fp32 = plan_.compute_dtype == DType::kFp32;
-  const std::int64_t weights = fp32 ? 0 : size_bytes(plan_.compute_dtype);
-  updated_ = optimizer_compute("adamw", KernelKind::kOptimizer, gradient_bytes + own * 12,
-                               own * (12 + weights), dependencies);
-}
-
-std::int32_t RoleGradients::reduce_norm(std::int32_t norm) {
-  Instruction& instruction = out_.open("gradient_norm.reduce", kDataStream, Purpose::kGradientReduce);
-  instruction.work =
-      Collective{CollectiveKind::kAllReduce, shape_.world, size_bytes(DType::kFp32), DType::kFp32};
-  out_.after(norm);
-  return out_.close();
-}
-
-// ---- ZeRO-1: the updated shards come back, bucket by bucket in the order of the next forward.
-
-void RoleGradients::gather(Bucket& bucket) {
-  Instruction& instruction =
-      out_.open(kind(bucket) + "parameters.gather", kDataStream, Purpose::kParameterGather);
-  instruction.layer = parameters_[bucket.parameters.back()].block;
-  instruction.work = Collective{CollectiveKind::kAllGather, bucket.axis,
-                                bucket.elements * size_bytes(plan_.compute_dtype), plan_.compute_dtype};
-  out_.after(updated_);
-  for (const std::size_t p : bucket.parameters) out_.touch(parameters_[p].weights, true);
-  bucket.gather = out_.close();
-}
-
-// The edge is completed when the gather has an index.
-void RoleGradients::await(const Bucket& bucket) {
-  awaited_.emplace_back(static_cast<std::int32_t>(out_.role.edges.size()), &bucket);
-  out_.after_previous_step(-1);
-}
-
-void RoleGradients::await_parameters(const std::vector<std::int32_t>& blocks, bool first_of_chunk) {
-  const auto gathered = [&](const Bucket& bucket) { return shards(bucket.degree); };
-  if (!plan_.overlap_parameter_gather) {
-    const auto last = std::find_if(buckets_.begin(), buckets_.end(), gathered);
-    if (first_of_chunk && last != buckets_.end()) await(*last);
-    return;
-  }
-  for (const Bucket& bucket : buckets_) {
-    if (!gathered(bucket)) continue;
-    const bool holds = std::any_of(bucket.parameters.begin(), bucket.parameters.end(), [&](std::size_t p) {
-      return std::any_of(blocks.begin(), blocks.end(), [&](std::int32_t block) {
-        return block == parameters_[p].block || block == parameters_[p].last_block;
-      });
-    });
-    if (holds) await(bucket);
-  }
+void RoleGradients::finish(AxisId tensor, AxisId embedding) {
+  for (; next_ < ready_.size(); ++next_) reduce(state_.buckets[next_], {state_.out.last_compute()});
+  reduce_more("replicated_gradients.reduce", kTensorStream, tensor, &RoleParameter::partial);
+  reduce_more("embedding_gradient.reduce", kDataStream, embedding, &RoleParameter::tied);
+  if (last_ >= 0) reduced_.push_back(last_);
 }
 
 }  // namespace orrery

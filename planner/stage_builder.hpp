@@ -83,7 +83,7 @@ class StageBuilder {
   std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.
   std::vector<bool> seen_blocks_;
   std::vector<TensorId> received_;                       // From a neighbour.
-  std::array<bool, kExpertStream + 1> received_read_{};  // By stream.
+  std::array<bool, kGatherStream + 1> received_read_{};  // By stream.
 };
 
 // "layer3.qkv" → "qkv", "d_layer3.qkv" → "d_qkv": the layer is a field of the instruction.

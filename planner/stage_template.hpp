@@ -37,7 +37,8 @@ enum LoweredStream : std::int32_t {
   kRecvNext,
   kDataStream,
   kContextStream,
-  kExpertStream
+  kExpertStream,
+  kGatherStream  // ZeRO-3's parameters: they must not queue behind gradients.
 };
 std::vector<Stream> lowered_streams();
 

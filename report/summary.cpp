@@ -93,6 +93,7 @@ std::string describe_plan(const Plan& plan) {
       fmt::format("{}; batch {} (micro {}), sequence {}; {}, {}, ZeRO-{}", describe_degrees(plan),
                   plan.global_batch(), plan.microbatch_size, plan.sequence, to_string(plan.compute_dtype),
                   to_string(plan.schedule), plan.zero_stage);
+  if (plan.zero_stage > 0 && plan.zero_group > 0) text += fmt::format(" in groups of {}", plan.zero_group);
   if (plan.sequence_parallel) text += ", sp";
   if (plan.recompute != Recompute::kNone) text += fmt::format(", recompute {}", to_string(plan.recompute));
   return text;

@@ -43,7 +43,10 @@ void read_plan(const Section& file, Scenario& scenario) {
   read_degrees(section, scenario.plan);
   Plan& settings = scenario.plan.settings;
   section.integer("microbatch", settings.microbatch_size, 1, 1'000'000);
-  section.integer("zero", settings.zero_stage, 0, 1);
+  section.integer("zero", settings.zero_stage, 0, 3);
+  section.integer("zero_group", settings.zero_group, 1, kMaxGpus);
+  section.integer("zero_prefetch", settings.zero_prefetch, 0, 1'000);
+  section.boolean("zero_reshard", settings.zero_reshard);
   section.boolean("sequence_parallel", settings.sequence_parallel);
   Choices<PipelineSchedule> schedules;
   for (const PipelineSchedule kind : all_pipeline_schedules()) schedules.emplace_back(to_string(kind), kind);

@@ -61,6 +61,10 @@ void settings_lines(Out out, const Plan& plan) {
   fmt::format_to(out, "  sequence_parallel: {}, zero: {}, recompute: {}, cuda_graphs: {}, kernel_set: {}\n",
                  plan.sequence_parallel, plan.zero_stage, to_string(plan.recompute), plan.cuda_graphs,
                  plan.kernel_set);
+  if (plan.zero_stage > 0 && plan.zero_group > 0) fmt::format_to(out, "  zero_group: {}\n", plan.zero_group);
+  if (plan.zero_stage >= 3) {
+    fmt::format_to(out, "  zero_prefetch: {}, zero_reshard: {}\n", plan.zero_prefetch, plan.zero_reshard);
+  }
   fmt::format_to(out, "  bucket: {}, overlap: {{gradient_reduce: {}, parameter_gather: {}}}\n",
                  plan.bucket_bytes == 0 ? "one per layer" : exact_bytes(plan.bucket_bytes),
                  plan.overlap_gradient_reduce, plan.overlap_parameter_gather);

@@ -188,7 +188,8 @@ double kernel_seconds(const Kernel& kernel, const GpuType& gpu, const Profile& p
     case KernelKind::kElementwise:
     case KernelKind::kEmbedding:
     case KernelKind::kCrossEntropy:
-    case KernelKind::kOptimizer: break;
+    case KernelKind::kOptimizer:
+    case KernelKind::kAccumulate: break;
   }
   return profile.kernel_floor_s + stream_seconds(bytes_of(kernel), 1, gpu, profile);
 }

@@ -33,7 +33,8 @@ std::optional<CostFamily> family_of(KernelKind kind) {
     case KernelKind::kElementwise:
     case KernelKind::kEmbedding:
     case KernelKind::kCrossEntropy:
-    case KernelKind::kOptimizer: return CostFamily::kMemory;
+    case KernelKind::kOptimizer:
+    case KernelKind::kAccumulate: return CostFamily::kMemory;
   }
   return std::nullopt;
 }

@@ -7,6 +7,7 @@ namespace orrery::host {
 RankState::RankState(const Graph& graph, const Program& program, RankId rank, std::vector<Coordinate> at)
     : role_(&program.roles[program.role_of[rank.index()].index()]), rank_(rank), at_(std::move(at)) {
   own_.resize(role_->buffers.size());
+  written_.resize(role_->buffers.size());
   std::int64_t end = 0;
   for (std::size_t b = 0; b < role_->buffers.size(); ++b) {
     const Buffer& buffer = role_->buffers[b];
@@ -24,8 +25,10 @@ RankState::RankState(const Graph& graph, const Program& program, RankId rank, st
 Values RankState::load(BufferId id) const {
   const Buffer& buffer = role_->buffers[id.index()];
   if (buffer.offset < 0) return own_[id.index()];
-  const std::size_t count = shard(id).size(), width = static_cast<std::size_t>(buffer.bytes) / count;
+  const std::size_t count = shard(id).size();
   Values values(count);
+  if (count == 0) return values;
+  const std::size_t width = static_cast<std::size_t>(buffer.bytes) / count;
   for (std::size_t i = 0; i < count; ++i) {
     values[i] = arena_[static_cast<std::size_t>(buffer.offset) + i * width];
   }
@@ -34,13 +37,15 @@ Values RankState::load(BufferId id) const {
 
 void RankState::store(BufferId id, const Values& values) {
   const Buffer& buffer = role_->buffers[id.index()];
+  written_[id.index()] = true;
   if (buffer.offset < 0) {
     own_[id.index()] = values;
     return;
   }
-  const std::size_t width = static_cast<std::size_t>(buffer.bytes) / values.size();
   const auto begin = arena_.begin() + buffer.offset;
   std::fill(begin, begin + buffer.bytes, kNoValue);
+  if (values.empty()) return;
+  const std::size_t width = static_cast<std::size_t>(buffer.bytes) / values.size();
   for (std::size_t i = 0; i < values.size(); ++i) {
     arena_[static_cast<std::size_t>(buffer.offset) + i * width] = values[i];
   }

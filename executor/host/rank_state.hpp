@@ -26,6 +26,8 @@ class RankState {
   const Shard& shard(BufferId buffer) const { return shards_[buffer.index()]; }
   Values load(BufferId buffer) const;
   void store(BufferId buffer, const Values& values);
+  // Whether anything was stored in it.
+  bool written(BufferId buffer) const { return written_[buffer.index()]; }
 
   // The instruction's operands that hold tensors, in order.
   std::vector<Operand> operands(const Instruction& instruction) const;
@@ -36,6 +38,7 @@ class RankState {
   std::vector<Coordinate> at_;
   std::vector<Shard> shards_;  // By buffer.
   std::vector<Values> own_;    // By buffer: of those that no memory plan has placed.
+  std::vector<bool> written_;  // By buffer.
   std::vector<double> arena_;  // By byte of the rank's memory: the element that begins there.
 };
 

@@ -21,10 +21,12 @@ void each_element(const Shard& shard, Visit visit) {
 
 using Indices = std::vector<std::int64_t>;
 
+// Equal pieces, rounded up: the last ones may have less.
 Indices part(const Indices& all, std::size_t pieces, std::size_t piece) {
-  const std::size_t length = all.size() / pieces;
-  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(piece * length);
-  return {begin, begin + static_cast<std::ptrdiff_t>(length)};
+  const std::size_t length = (all.size() + pieces - 1) / pieces;
+  const std::size_t begin = std::min(piece * length, all.size());
+  const std::size_t end = std::min(begin + length, all.size());
+  return {all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
 Indices divide(const Indices& all, std::size_t degree, std::size_t position, bool zigzag) {

@@ -25,10 +25,10 @@ class Exchange {
                                       [](const Operand& operand) { return operand.writes; });
     if (in_place) {
       run_in_place();
-    } else if (operands_.front().size() == 2) {
-      run_between();
-    } else {
-      fault("has a source and several targets");
+      return;
+    }
+    for (std::size_t o = 0; o < operands_.front().size(); ++o) {
+      if (operands_.front()[o].writes) run_between(o);
     }
   }
 
@@ -38,13 +38,25 @@ class Exchange {
          instruction_name(program_, *group_.front().instruction), what);
   }
 
+  TensorId tensor_of(std::size_t member, const Operand& operand) const {
+    return group_[member].rank->role().buffers[operand.buffer.index()].tensor;
+  }
+
+  // The operand that is only read and holds the tensor.
+  BufferId source_of(std::size_t member, TensorId tensor) const {
+    for (const Operand& operand : operands_[member]) {
+      if (!operand.writes && tensor_of(member, operand) == tensor) return operand.buffer;
+    }
+    fault("has no source for what it writes");
+  }
+
   // From the operand that is only read to the one that is written: every element of a target comes from
   // whoever has it; where several do, they are summed (reduce) or are the same (gather).
-  void run_between() {
+  void run_between(std::size_t written) {
     std::vector<Values> sources;
     std::vector<const Shard*> shards;
     for (std::size_t m = 0; m < group_.size(); ++m) {
-      const BufferId source = operands_[m][operands_[m][0].writes ? 1 : 0].buffer;
+      const BufferId source = source_of(m, tensor_of(m, operands_[m][written]));
       sources.push_back(group_[m].rank->load(source));
       shards.push_back(&group_[m].rank->shard(source));
     }
@@ -52,7 +64,7 @@ class Exchange {
         work_.kind == CollectiveKind::kReduceScatter || work_.kind == CollectiveKind::kAllReduce;
     for (std::size_t m = 0; m < group_.size(); ++m) {
       RankState& rank = *group_[m].rank;
-      const BufferId target = operands_[m][operands_[m][0].writes ? 0 : 1].buffer;
+      const BufferId target = operands_[m][written].buffer;
       Values values(rank.shard(target).size(), kNoValue);
       std::vector<bool> known(values.size());
       for (std::size_t s = 0; s < group_.size(); ++s) {

@@ -31,6 +31,8 @@ class Launch {
         operands_(rank.operands(instruction)) {}
 
   void run() {
+    const KernelId kernel = std::get<Compute>(instruction_.work).kernel;
+    if (program_.kernels[kernel.index()].kind == KernelKind::kAccumulate) accumulate();
     for (std::int32_t o = instruction_.ops.begin; o < instruction_.ops.end; ++o) {
       const Op& op = graph_[rank_.role().ops[static_cast<std::size_t>(o)]];
       if (instruction_.part >= 0) {
@@ -111,6 +113,20 @@ class Launch {
     return view;
   }
 
+  // Adds what is only read to what is written and holds the same tensor.
+  void accumulate() {
+    for (const Operand& target : operands_) {
+      if (!target.writes) continue;
+      Values sum = rank_.load(target.buffer);
+      for (const Operand& source : operands_) {
+        if (source.writes || buffer_of(source).tensor != buffer_of(target).tensor) continue;
+        const Values values = rank_.load(source.buffer);
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+      }
+      rank_.store(target.buffer, sum);
+    }
+  }
+
   void run(const Op& op) {
     local_.clear();
     keys_.clear();
@@ -130,8 +146,11 @@ class Launch {
       } else {
         for (const DimId dim : graph_[tensor].shape) output.shard.indices.push_back(local_indices(dim));
       }
-      const bool adds = graph_[tensor].kind == TensorKind::kParameterGradient;
-      output.values = adds && buffer ? rank_.load(*buffer) : Values(output.shard.size(), kNoValue);
+      output.values = Values(output.shard.size(), kNoValue);
+      // Gradients of parameters are sums; one that doesn't outlive the step begins with its first writer.
+      if (graph_[tensor].kind == TensorKind::kParameterGradient && buffer) {
+        output.values = rank_.written(*buffer) ? rank_.load(*buffer) : Values(output.shard.size(), 0.0);
+      }
     }
     if (op.kind == OpKind::kMatmul && op.attributes.bias && !adds_bias(op, inputs[1])) {
       for (std::size_t i = 1 + op.outputs.size(); i < inputs.size(); ++i) {

@@ -180,7 +180,10 @@ Drawn draw(Random& random, bool experts) {
   }
   plan.global_batch = plan.settings.microbatch_size * plan.dp * microbatches;
   plan.settings.sequence_parallel = plan.tp > 1 && random.between(0, 1) == 1;
-  plan.settings.zero_stage = static_cast<std::int32_t>(random.between(0, 1));
+  plan.settings.zero_stage = static_cast<std::int32_t>(random.between(0, 3));
+  plan.settings.zero_group = pick(random, {0, 0, 1, 2, 4});
+  plan.settings.zero_prefetch = static_cast<std::int32_t>(random.between(0, 3));
+  plan.settings.zero_reshard = random.between(0, 2) > 0;
   plan.settings.recompute = pick(random, {Recompute::kNone, Recompute::kFull});
   plan.settings.kernel_set = pick<std::string>(random, {"reference", "orrery-cuda", "megatron"});
   plan.settings.overlap_gradient_reduce = random.between(0, 3) > 0;
@@ -213,11 +216,12 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
     const Plan& settings = drawn.plan.settings;
     INFO(
         fmt::format("plan {}: {} {}, tp {}, cp {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
-                    "zero {}, {}, {}",
+                    "zero {} (group {}, prefetch {}, reshard {}), {}, {}",
                     done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
                     settings.expert_parallel, drawn.plan.pp, drawn.plan.dp, drawn.plan.virtual_stages,
                     drawn.plan.global_batch, settings.microbatch_size, settings.sequence_parallel,
-                    settings.zero_stage, to_string(settings.recompute), settings.kernel_set));
+                    settings.zero_stage, settings.zero_group, settings.zero_prefetch, settings.zero_reshard,
+                    to_string(settings.recompute), settings.kernel_set));
     try {
       check_plan(config, drawn.plan, drawn.gpus, done % 2 == 0);
     } catch (const Error& error) {

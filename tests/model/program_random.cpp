@@ -79,7 +79,7 @@ class Generator {
     for (std::int64_t i = 0; i < kernels; ++i) {
       Kernel kernel;
       kernel.label = label();
-      kernel.kind = static_cast<KernelKind>(random_.between(0, 7));
+      kernel.kind = static_cast<KernelKind>(random_.between(0, 8));
       kernel.dtype = static_cast<DType>(random_.between(0, kDTypeCount - 1));
       if (chance(2)) kernel.m = random_.between(0, 1 << 20);
       if (chance(2)) kernel.n = static_cast<std::int64_t>(random_.next() >> 1);
