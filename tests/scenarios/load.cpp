@@ -165,7 +165,7 @@ TEST_CASE("numbers out of range and of the wrong kind are faults", "[scenarios]"
                                                                   {"global_batch", "9223372036854775807"},
                                                                   {"cluster.nodes", "1000001"},
                                                                   {"cluster.nodes", "0"},
-                                                                  {"plan.zero", "2"},
+                                                                  {"plan.zero", "4"},
                                                                   {"plan.bucket", "10 parsecs"},
                                                                   {"plan.bucket", "-1MB"},
                                                                   {"plan.sequence_parallel", "yes"},
