@@ -177,14 +177,18 @@ TensorId TransformerBuilder::layer(std::int32_t block, TensorId x) {
   const std::string prefix = "layer" + std::to_string(block) + ".";
   const TensorId normed = config_.pre_norm ? norm(prefix + "norm1", x) : x;
   const TensorId attended = residual_part(prefix + "attention_post", attention(prefix, normed));
-  const TensorId residual = add(prefix + "attention_add", x, attended, prefix + "residual");
-  TensorId mlp_input = config_.parallel_residual ? x : residual;
-  if (config_.parallel_residual && config_.shared_input_norm) {
-    mlp_input = normed;
-  } else if (config_.pre_norm) {
-    mlp_input = norm(prefix + "norm2", mlp_input);
+  const auto mlp = [&](TensorId input) {
+    return residual_part(prefix + "mlp_post", mlp_or_experts(prefix, input));
+  };
+  if (config_.parallel_residual) {
+    TensorId input = config_.shared_input_norm ? normed : x;
+    if (!config_.shared_input_norm && config_.pre_norm) input = norm(prefix + "norm2", input);
+    // The branches first, as GPT-NeoX, GPT-J and Falcon do it: both are partial sums where heads and ffn are divided.
+    const TensorId branches = add(prefix + "branch_add", attended, mlp(input), prefix + "branches");
+    return add(prefix + "residual_add", x, branches, prefix + "output");
   }
-  const TensorId part = residual_part(prefix + "mlp_post", mlp_or_experts(prefix, mlp_input));
+  const TensorId residual = add(prefix + "attention_add", x, attended, prefix + "residual");
+  const TensorId part = mlp(config_.pre_norm ? norm(prefix + "norm2", residual) : residual);
   return add(prefix + "mlp_add", residual, part, prefix + "output");
 }
 

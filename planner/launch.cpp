@@ -122,14 +122,17 @@ struct LaunchTraffic {
 
 }  // namespace
 
-std::vector<Launch> cut_launches(const Graph& graph, const std::vector<OpId>& ops, const KernelSet& kernels,
-                                 bool across_blocks) {
+std::vector<Launch> cut_launches(const Graph& graph, const Sharding& sharding, const std::vector<OpId>& ops,
+                                 const KernelSet& kernels, bool across_blocks) {
   std::vector<Launch> launches;
   for (const OpId id : ops) {
     const Op& op = graph[id];
     if (!launches.empty()) {
-      const Op& last = graph[launches.back().ops.back()];
-      if (kernels.fuses(last.kind, op.kind) && reads_output_of(op, last) &&
+      const OpId last_id = launches.back().ops.back();
+      const Op& last = graph[last_id];
+      const bool partial =
+          last.kind == OpKind::kAdd && sharding.partial_over(last_id, last.outputs[0]).valid();
+      if (!partial && kernels.fuses(last.kind, op.kind) && reads_output_of(op, last) &&
           (across_blocks || last.block == op.block)) {
         launches.back().ops.push_back(id);
         continue;

@@ -17,9 +17,10 @@ struct Launch {
   std::vector<OpId> ops;
 };
 
-// Cuts a run of ops into launches. Ops of different blocks join only if `across_blocks`.
-std::vector<Launch> cut_launches(const Graph& graph, const std::vector<OpId>& ops, const KernelSet& kernels,
-                                 bool across_blocks);
+// Cuts a run of ops into launches. Ops of different blocks join only if `across_blocks`; nothing joins a
+// launch whose result is still to be summed over ranks.
+std::vector<Launch> cut_launches(const Graph& graph, const Sharding& sharding, const std::vector<OpId>& ops,
+                                 const KernelSet& kernels, bool across_blocks);
 
 // Shape, flops and memory traffic of a launch; the label is left to the caller. Tensors that only pass
 // between the launch's own ops cost no traffic. Parameter gradients are accumulated: read and written.

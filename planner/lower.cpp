@@ -12,6 +12,7 @@
 #include "planner/groups.hpp"
 #include "planner/role_builder.hpp"
 #include "planner/sharding.hpp"
+#include "planner/stage_passes.hpp"
 #include "planner/stage_template.hpp"
 
 namespace orrery {
@@ -20,7 +21,16 @@ namespace {
 struct LoweredRole {
   Role role;
   SymbolTable symbols;
+  std::vector<PassReport> passes;
 };
+
+std::vector<PassReport> no_reports(const Plan& plan) {
+  std::vector<PassReport> reports;
+  for (const LoweringPass pass : all_lowering_passes()) {
+    reports.push_back({pass, plan.passes.contains(pass), 0, 0});
+  }
+  return reports;
+}
 
 // The token table has to be summed between the pipeline's ends when the head uses it too.
 bool tied_embedding(const Graph& graph) {
@@ -131,6 +141,7 @@ LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& 
                        const Sharding& sharding, const StateShards& shards, const KernelSet& kernels,
                        const RoleShape& shape) {
   LoweredRole lowered;
+  lowered.passes = no_reports(plan);
   std::vector<StageTemplate> stages;
   for (std::size_t c = 0; c < shape.chunks.size(); ++c) {
     StageInput input{graph, index, plan, sharding, kernels, shape.chunks[c]};
@@ -141,6 +152,7 @@ LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& 
       input.split_backward = input.split_backward || pass.kind == PassKind::kBackwardInput;
     }
     stages.push_back(build_stage(input, lowered.symbols));
+    run_stage_passes(stages.back(), plan.passes, lowered.passes);
   }
   lowered.role = build_role(plan, stages, shape, shards, lowered.symbols);
   return lowered;
@@ -169,7 +181,7 @@ StateShards state_shards(const Graph& graph, const GraphIndex& index, const Shar
 
 }  // namespace
 
-Program lower(const Graph& graph, const Plan& plan, int threads) {
+Program lower(const Graph& graph, const Plan& plan, int threads, std::vector<PassReport>* passes) {
   const GraphIndex index(graph);
   PlanAxes axes = plan_axes(plan, graph, tied_embedding(graph));
   const Sharding sharding(graph, plan, {axes.tensor, axes.context, axes.expert});
@@ -192,6 +204,16 @@ Program lower(const Graph& graph, const Plan& plan, int threads) {
   for (int t = 1; t < threads; ++t) helpers.emplace_back(work);
   work();
   helpers.clear();
+
+  if (passes != nullptr) {
+    *passes = no_reports(plan);
+    for (const LoweredRole& role : lowered) {
+      for (std::size_t p = 0; p < passes->size(); ++p) {
+        (*passes)[p].changes += role.passes[p].changes;
+        (*passes)[p].seconds += role.passes[p].seconds;
+      }
+    }
+  }
 
   Program program;
   program.name = graph.name;

@@ -12,7 +12,8 @@
 namespace orrery {
 
 // REQUIRES: verify(graph) and check(plan, graph) are empty. Roles are lowered on up to `threads` threads; the
-// result doesn't depend on it.
-Program lower(const Graph& graph, const Plan& plan, int threads = 1);
+// result doesn't depend on it. `passes`: comes back with what each of Plan::passes did.
+Program lower(const Graph& graph, const Plan& plan, int threads = 1,
+              std::vector<PassReport>* passes = nullptr);
 
 }  // namespace orrery

@@ -12,6 +12,7 @@
 #include "base/dtype.hpp"
 #include "base/ids.hpp"
 #include "model/graph.hpp"
+#include "planner/lowering_pass.hpp"
 #include "planner/pipeline_schedule.hpp"
 
 namespace orrery {
@@ -68,6 +69,7 @@ struct Plan {
   std::string kernel_set = "orrery-cuda";  // See planner/kernel_set.hpp.
   std::int64_t vocab_multiple = 128;  // The vocabulary is padded to a multiple of this times the TP degree.
   bool cuda_graphs = false;
+  LoweringPasses passes;  // Rewrites that lowering does.
 
   std::int32_t tensor_parallel() const;
   std::int32_t world_size() const;

@@ -51,7 +51,7 @@ class RoleBuilder {
       i += count;
     }
     gradients_.finish(shape_.tensor, shape_.embedding);
-    optimizer_.finish(shape_.world, gradients_.reduced());
+    optimizer_.finish(shape_.world, gradients_);
     return std::move(out_.role);
   }
 

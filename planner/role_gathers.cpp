@@ -31,7 +31,8 @@ void RoleGathers::expect(std::size_t pass, const Pass& kind, std::size_t paramet
   }
   Use& use = uses_.emplace_back();
   use.bucket = bucket;
-  // Two chunks may use a tied table; what else reads a layer's parameters may be a launch of the layer before.
+  // Two chunks may use a tied table; what else reads a layer's parameters may be a launch of the layer
+  // before.
   use.layer = state_.parameters[parameter].tied ? layer : state_.buckets[bucket].layer;
   use.microbatch = reshard ? kind.microbatch : -1;
   use.again = reshard && kind.kind != PassKind::kForward;

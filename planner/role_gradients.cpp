@@ -10,6 +10,7 @@ RoleGradients::RoleGradients(RoleState& state)
           std::any_of(state.buckets.begin(), state.buckets.end(),
                       [&](const Bucket& bucket) { return shards_gradients(state.plan, bucket.axes); })),
       ready_(state.buckets.size()),
+      last_of_(state.buckets.size(), -1),
       begun_(state.parameters.size()) {}
 
 std::int32_t RoleGradients::add_buffer(const Buffer& like, const std::string& suffix,
@@ -52,6 +53,7 @@ void RoleGradients::passed(const Pass& pass, bool last, std::int32_t position, b
   // In one order on all ranks of a group, whichever chunk ends first on this one.
   for (; next_ < ready_.size() && ready_[next_].size() == state_.buckets[next_].uses.size(); ++next_) {
     reduce(state_.buckets[next_], ready_[next_]);
+    last_of_[next_] = last_;
   }
 }
 
@@ -152,14 +154,24 @@ void RoleGradients::reduce_more(const std::string& label, LoweredStream stream, 
   for (const RoleParameter& parameter : state_.parameters) {
     if (parameter.*which) out.touch(parameter.gradient, true);
   }
-  reduced_.push_back(out.close());
+  more_.push_back(out.close());
 }
 
 void RoleGradients::finish(AxisId tensor, AxisId embedding) {
-  for (; next_ < ready_.size(); ++next_) reduce(state_.buckets[next_], {state_.out.last_compute()});
+  for (; next_ < ready_.size(); ++next_) {
+    reduce(state_.buckets[next_], {state_.out.last_compute()});
+    last_of_[next_] = last_;
+  }
   reduce_more("replicated_gradients.reduce", kTensorStream, tensor, &RoleParameter::partial);
   reduce_more("embedding_gradient.reduce", kDataStream, embedding, &RoleParameter::tied);
+  reduced_ = more_;
   if (last_ >= 0) reduced_.push_back(last_);
+}
+
+std::vector<std::int32_t> RoleGradients::reduced(std::size_t bucket) const {
+  std::vector<std::int32_t> all = more_;
+  if (last_of_[bucket] >= 0) all.push_back(last_of_[bucket]);
+  return all;
 }
 
 }  // namespace orrery

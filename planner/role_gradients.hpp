@@ -25,8 +25,9 @@ class RoleGradients {
   void passed(const Pass& pass, bool last, std::int32_t position, bool ends, std::int32_t instruction);
   // After the last pass: what is left to reduce, first over data, then what ranks on other axes hold in part.
   void finish(AxisId tensor, AxisId embedding);
-  // What the optimiser has to wait for.
+  // What the optimiser has to wait for: for all gradients, or for those of one bucket.
   const std::vector<std::int32_t>& reduced() const { return reduced_; }
+  std::vector<std::int32_t> reduced(std::size_t bucket) const;
 
  private:
   std::int32_t add_buffer(const Buffer& like, const std::string& suffix, std::int32_t microbatch);
@@ -41,6 +42,8 @@ class RoleGradients {
   std::vector<std::vector<std::int32_t>> ready_;  // By bucket: the last launches to add to it.
   std::size_t next_ = 0;                          // The first bucket that isn't reduced.
   std::int32_t last_ = -1;                        // The last reduction over data.
+  std::vector<std::int32_t> last_of_;             // By bucket: its last reduction.
+  std::vector<std::int32_t> more_;                // Sums over other axes.
   std::vector<std::int32_t> reduced_;
   // By chunk, micro-batch and parameter: the whole gradient on its way to the shards.
   std::map<std::tuple<std::int32_t, std::int32_t, std::size_t>, std::int32_t> partial_;

@@ -35,16 +35,47 @@ void RoleOptimizer::await_parameters(const std::vector<std::int32_t>& blocks, bo
   }
 }
 
-void RoleOptimizer::finish(AxisId world, const std::vector<std::int32_t>& after) {
+void RoleOptimizer::finish(AxisId world, const RoleGradients& gradients) {
   add_state_buffers();
-  const std::int32_t updated = update(world, after);
-  // In the order of the next forward.
+  std::vector<std::int32_t> clipped;  // Norm of all gradients, if anybody asks for it.
+  if (state_.plan.clip_gradients) clipped = {norm(world, gradients.reduced())};
+  std::vector<std::int32_t> updated(state_.buckets.size(), -1);
+  std::int32_t last = -1;
+  if (state_.plan.passes.contains(LoweringPass::kSplitOptimizer)) {
+    // In the order in which buckets are gathered for the next forward; what is in no bucket at the end.
+    for (std::size_t b = state_.buckets.size(); b-- > 0;) {
+      const Bucket& bucket = state_.buckets[b];
+      updated[b] = last = update(bucket.kind + "adamw", bucket.layer, bucket.parameters,
+                                 clipped.empty() ? gradients.reduced(b) : clipped);
+    }
+    const Parameters rest = unbucketed();
+    if (!rest.empty()) last = update("adamw", -1, rest, clipped.empty() ? gradients.reduced() : clipped);
+  } else {
+    last = update("adamw", -1, all_parameters(), clipped.empty() ? gradients.reduced() : clipped);
+    std::fill(updated.begin(), updated.end(), last);
+  }
   for (std::size_t b = state_.buckets.size(); b-- > 0;) {
-    if (gathers_after_update(state_.buckets[b])) gathers_[b] = gather(state_.buckets[b], updated);
+    if (gathers_after_update(state_.buckets[b])) gathers_[b] = gather(state_.buckets[b], updated[b]);
   }
   for (const auto& [edge, bucket] : awaited_) {
-    state_.out.role.edges[edge].instruction = bucket == kUpdate ? updated : gathers_[bucket];
+    state_.out.role.edges[edge].instruction = bucket == kUpdate ? last : gathers_[bucket];
   }
+}
+
+RoleOptimizer::Parameters RoleOptimizer::all_parameters() const {
+  Parameters all(state_.parameters.size());
+  for (std::size_t p = 0; p < all.size(); ++p) all[p] = p;
+  return all;
+}
+
+RoleOptimizer::Parameters RoleOptimizer::unbucketed() const {
+  Parameters rest = all_parameters();
+  std::erase_if(rest, [&](std::size_t p) {
+    return std::any_of(state_.buckets.begin(), state_.buckets.end(), [&](const Bucket& bucket) {
+      return std::find(bucket.parameters.begin(), bucket.parameters.end(), p) != bucket.parameters.end();
+    });
+  });
+  return rest;
 }
 
 // fp32 master, m and v; fp32 training needs no second copy of the weights.
@@ -59,38 +90,17 @@ void RoleOptimizer::add_state_buffers() {
     state.bytes =
         orrery::own_elements(state_.plan, parameter) * (state_.plan.compute_dtype == DType::kFp32 ? 8 : 12);
     state.persistent = true;
+    states_.push_back(static_cast<std::int32_t>(std::ssize(out.role.buffers)));
     out.role.buffers.push_back(state);
   }
 }
 
-std::int32_t RoleOptimizer::compute(const std::string& label, KernelKind kind, std::int64_t read,
-                                    std::int64_t written, const std::vector<std::int32_t>& dependencies) {
-  RoleWriter& out = state_.out;
-  Instruction& instruction = out.open(label, kComputeStream, Purpose::kOptimizer);
-  Kernel kernel;
-  kernel.label = instruction.label;
-  kernel.kind = kind;
-  kernel.dtype = DType::kFp32;
-  kernel.read_bytes = read;
-  kernel.written_bytes = written;
-  instruction.work = Compute{out.symbols.kernel(kernel)};
-  for (const std::int32_t dependency : dependencies) out.after(dependency);
-  for (std::size_t b = 0; b < out.role.buffers.size(); ++b) {
-    const MemoryCategory category = out.role.buffers[b].category;
-    const bool gradients = category == MemoryCategory::kGradients;
-    const bool state = category == MemoryCategory::kOptimizer || category == MemoryCategory::kParameters;
-    if (out.role.buffers[b].persistent && (gradients || (state && kind == KernelKind::kOptimizer))) {
-      out.touch(static_cast<std::int32_t>(b), !gradients);
-    }
-  }
-  return out.close();
-}
-
 // Of this rank: of each group's parameters together, as their buckets are divided.
-std::int64_t RoleOptimizer::own_elements() const {
+std::int64_t RoleOptimizer::own_elements(const Parameters& of) const {
   std::map<std::int32_t, std::int64_t> by_degree;
   std::int64_t sum = 0;
-  for (const RoleParameter& parameter : state_.parameters) {
+  for (const std::size_t p : of) {
+    const RoleParameter& parameter = state_.parameters[p];
     if (shards_gradients(state_.plan, parameter.axes)) {
       sum += parameter.shard.elements;
     } else {
@@ -102,26 +112,48 @@ std::int64_t RoleOptimizer::own_elements() const {
   return sum;
 }
 
-std::int32_t RoleOptimizer::update(AxisId world, const std::vector<std::int32_t>& after) {
-  const Plan& plan = state_.plan;
+Instruction& RoleOptimizer::open(const std::string& label, Kernel kernel,
+                                 const std::vector<std::int32_t>& after) {
   RoleWriter& out = state_.out;
-  const std::int64_t own = own_elements();
-  const std::int64_t gradient_bytes = own * size_bytes(plan.gradient_dtype);
-  std::vector<std::int32_t> dependencies = after;
-  if (plan.clip_gradients) {
-    std::int32_t norm = compute("gradient_norm", KernelKind::kElementwise, gradient_bytes, 0, dependencies);
-    if (world.valid()) {
-      Instruction& sum = out.open("gradient_norm.reduce", kDataStream, Purpose::kGradientReduce);
-      sum.work = Collective{CollectiveKind::kAllReduce, world, size_bytes(DType::kFp32), DType::kFp32};
-      out.after(norm);
-      norm = out.close();
-    }
-    dependencies = {norm};
-  }
-  // AdamW reads the gradient and its state, writes the state and the compute copy of the weights.
+  Instruction& instruction = out.open(label, kComputeStream, Purpose::kOptimizer);
+  kernel.label = instruction.label;
+  kernel.dtype = DType::kFp32;
+  instruction.work = Compute{out.symbols.kernel(kernel)};
+  for (const std::int32_t dependency : after) out.after(dependency);
+  return instruction;
+}
+
+std::int32_t RoleOptimizer::norm(AxisId world, const std::vector<std::int32_t>& after) {
+  RoleWriter& out = state_.out;
+  Kernel kernel;
+  kernel.read_bytes = own_elements(all_parameters()) * size_bytes(state_.plan.gradient_dtype);
+  open("gradient_norm", kernel, after);
+  for (const RoleParameter& parameter : state_.parameters) out.touch(parameter.gradient, false);
+  const std::int32_t norm = out.close();
+  if (!world.valid()) return norm;
+  Instruction& sum = out.open("gradient_norm.reduce", kDataStream, Purpose::kGradientReduce);
+  sum.work = Collective{CollectiveKind::kAllReduce, world, size_bytes(DType::kFp32), DType::kFp32};
+  out.after(norm);
+  return out.close();
+}
+
+// AdamW reads the gradient and its state, writes the state and the compute copy of the weights.
+std::int32_t RoleOptimizer::update(const std::string& label, std::int32_t layer, const Parameters& of,
+                                   const std::vector<std::int32_t>& after) {
+  const Plan& plan = state_.plan;
   const std::int64_t weights = plan.compute_dtype == DType::kFp32 ? 0 : size_bytes(plan.compute_dtype);
-  return compute("adamw", KernelKind::kOptimizer, gradient_bytes + own * 12, own * (12 + weights),
-                 dependencies);
+  const std::int64_t own = own_elements(of);
+  Kernel kernel;
+  kernel.kind = KernelKind::kOptimizer;
+  kernel.read_bytes = own * (size_bytes(plan.gradient_dtype) + 12);
+  kernel.written_bytes = own * (12 + weights);
+  open(label, kernel, after).layer = layer;
+  for (const std::size_t p : of) {
+    state_.out.touch(state_.parameters[p].gradient, false);
+    state_.out.touch(state_.parameters[p].weights, true);
+    state_.out.touch(states_[p], true);
+  }
+  return state_.out.close();
 }
 
 std::int32_t RoleOptimizer::gather(const Bucket& bucket, std::int32_t updated) {

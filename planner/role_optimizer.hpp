@@ -1,12 +1,14 @@
 #pragma once
-// A role's optimiser: its state, the gradients' norm, the update, and with ZeRO 1 and 2 the gathers that
-// bring the updated parameters back under the next forward.
+// A role's optimiser: its state, the gradients' norm, the update (of all at once, or with the pass
+// split-optimizer bucket by bucket), and with ZeRO 1 and 2 the gathers that bring the updated parameters back
+// under the next forward.
 
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "planner/role_gradients.hpp"
 #include "planner/role_parameters.hpp"
 
 namespace orrery {
@@ -20,22 +22,28 @@ class RoleOptimizer {
   void await_parameters(const std::vector<std::int32_t>& blocks, bool first_of_chunk);
   // The open instruction reads parameters that the last step has updated here.
   void await_update() { await(kUpdate); }
-  // `world`: over whom the norm is summed. `after`: when all gradients are there.
-  void finish(AxisId world, const std::vector<std::int32_t>& after);
+  // `world`: over whom the norm is summed.
+  void finish(AxisId world, const RoleGradients& gradients);
 
  private:
   static constexpr std::size_t kUpdate = static_cast<std::size_t>(-1);
 
+  using Parameters = std::vector<std::size_t>;
+
   bool gathers_after_update(const Bucket& bucket) const;
   void await(std::size_t bucket);
-  std::int64_t own_elements() const;
+  Parameters all_parameters() const;
+  Parameters unbucketed() const;
+  std::int64_t own_elements(const Parameters& of) const;
   void add_state_buffers();
-  std::int32_t compute(const std::string& label, KernelKind kind, std::int64_t read, std::int64_t written,
-                       const std::vector<std::int32_t>& dependencies);
-  std::int32_t update(AxisId world, const std::vector<std::int32_t>& after);
+  Instruction& open(const std::string& label, Kernel kernel, const std::vector<std::int32_t>& after);
+  std::int32_t norm(AxisId world, const std::vector<std::int32_t>& after);
+  std::int32_t update(const std::string& label, std::int32_t layer, const Parameters& of,
+                      const std::vector<std::int32_t>& after);
   std::int32_t gather(const Bucket& bucket, std::int32_t updated);
 
   RoleState& state_;
+  std::vector<std::int32_t> states_;   // By parameter: the buffer of its optimiser state.
   std::vector<std::int32_t> gathers_;  // By bucket.
   std::vector<std::pair<std::size_t, std::size_t>>
       awaited_;  // Edge; the bucket whose gather it waits for, or kUpdate.

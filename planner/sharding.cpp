@@ -47,12 +47,15 @@ Sharding::Sharding(const Graph& graph, const Plan& plan, ShardingAxes axes)
       scatter_(plan.sequence_parallel && tensor_parallel_ > 1) {
   set_sizes(plan);
   classify_ops();
+  unreduced_.resize(graph.tensors.size());
+  sums_partials_.resize(graph.ops.size());
+  if (plan.passes.contains(LoweringPass::kMergeCollectives)) find_partial_sums();
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     const TensorId id(static_cast<std::int64_t>(t));
     const Tensor& tensor = graph.tensors[t];
     // The loss's log-sum-exp comes whole out of its own small all-reduces.
     const bool of_loss = tensor.producer.valid() && graph[tensor.producer].kind == OpKind::kCrossEntropy;
-    const bool scattered = scatter_ && is_activation(tensor) && !of_loss && !sharded(id);
+    const bool scattered = scatter_ && is_activation(tensor) && !of_loss && !sharded(id) && !unreduced(id);
     const bool made_at_tokens = tensor.producer.valid() && at_tokens(graph[tensor.producer].kind);
     const Rows rows = made_at_tokens ? Rows::kOfTokens : Rows::kOfExperts;
     stored_.push_back(intern(place(id, true, scattered, rows)));
@@ -125,6 +128,25 @@ void Sharding::classify_ops() {
   }
 }
 
+void Sharding::find_partial_sums() {
+  std::vector<std::int32_t> readers(graph_.tensors.size());
+  for (const Op& op : graph_.ops) {
+    for (const TensorId input : op.inputs) ++readers[input.index()];
+  }
+  for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+    const Op& op = graph_.ops[o];
+    if (op.kind != OpKind::kAdd) continue;
+    sums_partials_[o] = std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
+      const OpId producer = graph_[input].producer;
+      return producer.valid() && graph_[producer].block == op.block && readers[input.index()] == 1 &&
+             partial_over(producer, input) == axes_.tensor && axes_.tensor.valid();
+    });
+    for (const TensorId input : op.inputs) {
+      unreduced_[input.index()] = unreduced_[input.index()] || sums_partials_[o];
+    }
+  }
+}
+
 std::int32_t Sharding::degree(AxisId axis) const {
   if (axis == axes_.tensor) return tensor_parallel_;
   return axis == axes_.context ? context_parallel_ : expert_parallel_;
@@ -187,6 +209,7 @@ PlacementId Sharding::made(OpId op, TensorId output) const {
 
 AxisId Sharding::partial_over(OpId op, TensorId output) const {
   const Op& of = graph_[op];
+  if (sums_partials_[op.index()]) return axes_.tensor;
   const bool of_keys =
       of.kind == OpKind::kAttentionGrad && (output == of.outputs[1] || output == of.outputs[2]);
   if (attends(op) && of_keys) return axes_.context;

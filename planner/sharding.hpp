@@ -7,6 +7,9 @@
 //     rank keeps sequence / degree of it. A sharded op gathers it first;
 //   - what a sharded op makes without a sharded dimension is a sum over the group (a divided dimension
 //     was contracted) and must be reduced, to a whole tensor or, scattered, to each rank's part;
+//   - a sum of nothing but such sums, which nobody else reads, is one too, and only it is reduced (with the
+//   pass
+//     merge-collectives);
 //   - context parallelism divides the sequence of every activation and input, in zigzag order. Attention
 //   alone
 //     mixes positions: it gathers the keys and values, and their gradients are sums over the group;
@@ -55,13 +58,16 @@ class Sharding {
   PlacementId of_experts(TensorId tensor) const { return of_experts_[tensor.index()]; }
   // The axis over which an op's output is a partial sum; invalid: it isn't one.
   AxisId partial_over(OpId op, TensorId output) const;
+  // A partial sum that is left so: its one reader adds it to others.
+  bool unreduced(TensorId tensor) const { return unreduced_[tensor.index()]; }
   // A parameter's gradient that each rank of the tensor-parallel group has only a part of, though all hold
   // the parameter.
   bool partial_gradient(OpId op, TensorId output) const;
 
   // Local sizes of the dimensions, as the op sees them.
   const Sizes& sizes(OpId op) const {
-    return sizes_[expert_op_[op.index()] ? 1 : 0][scatter_ && !sharded(op) ? 1 : 0];
+    const bool whole = sharded(op) || sums_partials_[op.index()];
+    return sizes_[expert_op_[op.index()] ? 1 : 0][scatter_ && !whole ? 1 : 0];
   }
   std::int64_t bytes(TensorId tensor, PlacementId placement) const;
   std::int64_t stored_bytes(TensorId tensor) const { return bytes(tensor, stored(tensor)); }
@@ -79,6 +85,7 @@ class Sharding {
   std::int64_t elements(TensorId tensor, PlacementId placement) const;
   void set_sizes(const Plan& plan);
   void classify_ops();
+  void find_partial_sums();
   bool attends(OpId op) const;
   bool has_tokens(TensorId tensor) const;
   Placement place(TensorId tensor, bool over_context, bool scattered, Rows rows) const;
@@ -91,6 +98,7 @@ class Sharding {
   Sizes global_;
   std::array<std::array<Sizes, 2>, 2> sizes_;  // [as experts see them][scattered]
   std::vector<bool> sharded_tensor_, sharded_op_, of_expert_, expert_op_, has_rows_;
+  std::vector<bool> unreduced_, sums_partials_;
   std::vector<Placement> placements_;
   // By tensor: as stored; with its whole sequence (or slots) over the tensor-parallel group, where its op is
   // not (is) an expert's; with its whole sequence over the context-parallel group too; rows as stored, but at

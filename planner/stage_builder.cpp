@@ -72,7 +72,7 @@ void StageBuilder::add_parameter(TensorId tensor, std::int32_t block) {
   };
   parameter.weights = add(name, MemoryCategory::kParameters, in_.plan.compute_dtype);
   parameter.gradient = add(name + ".gradient", MemoryCategory::kGradients, in_.plan.gradient_dtype);
-  places_[tensor.value] = {parameter.weights, true, -1};
+  places_[tensor.value] = {parameter.weights, true};
   parameter_of_[tensor.value] = stage_.parameters.size();
   stage_.parameters.push_back(parameter);
 }
@@ -115,10 +115,8 @@ StageBuilder::Place& StageBuilder::place_of(TensorId tensor) {
   if (data.kind == TensorKind::kActivation) {
     stage_.input_bytes += sharding_.stored_bytes(tensor);
     stage_.input_buffer = place.buffer;
-    received_.push_back(tensor);
   } else if (data.kind == TensorKind::kGradient) {
     stage_.output_gradient_buffer = place.buffer;
-    received_.push_back(tensor);
   }
   before_backward_.emplace(tensor.value, place);
   return places_.emplace(tensor.value, place).first->second;
@@ -128,21 +126,14 @@ StageBuilder::Place& StageBuilder::place_of(TensorId tensor) {
 
 void StageBuilder::start_list(PassKind pass) {
   pass_ = pass;
-  for (auto& [tensor, place] : places_) place.ready = -1;
-  rearranged_.clear();
-  received_read_.fill(false);
+  ++region_;
+  // The two parts of a split backward belong to one micro-batch, and their names have to differ.
+  if (pass != PassKind::kBackwardWeight) moves_.clear();
 }
 
 std::int32_t StageBuilder::append(TemplateInstruction instruction) {
   list().push_back(std::move(instruction));
   return static_cast<std::int32_t>(std::ssize(list()) - 1);
-}
-
-void StageBuilder::depend(TemplateInstruction& instruction, std::int32_t on) {
-  if (on < 0 || list()[static_cast<std::size_t>(on)].stream == instruction.stream) return;
-  if (std::find(instruction.after.begin(), instruction.after.end(), on) == instruction.after.end()) {
-    instruction.after.push_back(on);
-  }
 }
 
 void StageBuilder::touch(TemplateInstruction& instruction, TemplateOperand operand) {
@@ -157,27 +148,12 @@ void StageBuilder::touch(TemplateInstruction& instruction, TemplateOperand opera
 
 void StageBuilder::read(TemplateInstruction& instruction, TensorId tensor) {
   const Place& place = place_of(tensor);
-  depend(instruction, place.ready);
   touch(instruction, {place.buffer, place.persistent, false});
-  // A backward reads what the forward received, but waits for the gradient alone.
-  const bool of_pass = (graph_[tensor].kind == TensorKind::kGradient) == (pass_ != PassKind::kForward);
-  if (of_pass && std::find(received_.begin(), received_.end(), tensor) != received_.end() &&
-      !received_read_[static_cast<std::size_t>(instruction.stream)]) {
-    received_read_[static_cast<std::size_t>(instruction.stream)] = true;
-    instruction.reads_input = true;
-  }
 }
 
-std::int32_t StageBuilder::last_compute() {
-  for (std::int32_t i = static_cast<std::int32_t>(std::ssize(list())) - 1; i >= 0; --i) {
-    if (list()[static_cast<std::size_t>(i)].stream == kComputeStream) return i;
-  }
-  return -1;
-}
-
-void StageBuilder::emit(const Launch& launch, const Launch* next, Purpose purpose) {
-  for (const OpId op : launch.ops) rearrange_inputs(op, -1);
-  rearrange_ahead(launch, next);
+void StageBuilder::emit(const Launch& launch, Purpose purpose) {
+  rearranged_.clear();
+  for (const OpId op : launch.ops) rearrange_inputs(op);
 
   const Op& first = graph_[launch.ops.front()];
   TemplateInstruction compute;
@@ -195,7 +171,6 @@ void StageBuilder::emit(const Launch& launch, const Launch* next, Purpose purpos
   std::vector<std::pair<OpId, TensorId>> partial;
   for (const OpId op : launch.ops) write_outputs(op, compute, partial);
   const std::int32_t made = append(std::move(compute));
-  for (const OpId op : launch.ops) settle_outputs(op, made);
   for (const auto& [op, tensor] : partial) reduce(op, tensor, made);
 }
 
@@ -206,7 +181,6 @@ void StageBuilder::read_inputs(OpId id, const Launch& launch, TemplateInstructio
       continue;
     const auto elsewhere = rearranged_.find({input, sharding_.needed(id, input)});
     if (elsewhere != rearranged_.end()) {
-      depend(compute, elsewhere->second.ready);
       touch(compute, {elsewhere->second.buffer, false, false});
     } else {
       read(compute, input);
@@ -239,22 +213,10 @@ void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
                               gradient ? MemoryCategory::kWorkspace : MemoryCategory::kActivations, output,
                               sharding_.stored(output));
     places_[output.value] = place;
-    if (sharding_.partial_over(id, output).valid()) {
+    if (sharding_.partial_over(id, output).valid() && !sharding_.unreduced(output)) {
       partial.emplace_back(id, output);
     } else {
       touch(compute, {place.buffer, false, true});
-    }
-  }
-}
-
-void StageBuilder::settle_outputs(OpId id, std::int32_t made) {
-  for (const TensorId output : graph_[id].outputs) {
-    const Tensor& data = graph_[output];
-    if (data.kind != TensorKind::kParameterGradient) {
-      places_.at(output.value).ready = made;
-    } else {
-      stage_.parameters[parameter_of_.at(data.gradient_of.value)].ready[static_cast<std::size_t>(pass_)] =
-          made;
     }
   }
 }
@@ -291,52 +253,49 @@ void StageBuilder::emit_parallel_loss(OpId id) {
     compute.work = Compute{symbols_.kernel(kernel)};
     return compute;
   };
-  const auto all_reduce = [&](const char* what, Reduction reduction, std::int64_t bytes, std::int32_t made,
+  const auto all_reduce = [&](const char* what, Reduction reduction, std::int64_t bytes,
                               std::initializer_list<std::int32_t> buffers) {
     TemplateInstruction sum = collective(name + what, op.block, CollectiveKind::kAllReduce,
                                          sharding_.axes().tensor, bytes, DType::kFp32);
     std::get<Collective>(sum.work).reduction = reduction;
-    depend(sum, made);
     for (const std::int32_t buffer : buffers) touch(sum, {buffer, false, true});
-    return append(std::move(sum));
+    append(std::move(sum));
   };
 
   TemplateInstruction first = start(0, ".maximum", logits_bytes, tokens_bytes);
   read(first, logits);
   touch(first, {maximum, false, true});
-  const std::int32_t reduced_maximum =
-      all_reduce(".maximum.reduce", Reduction::kMax, tokens_bytes, append(std::move(first)), {maximum});
+  append(std::move(first));
+  all_reduce(".maximum.reduce", Reduction::kMax, tokens_bytes, {maximum});
 
   TemplateInstruction second = start(1, ".exponentials", logits_bytes + tokens_bytes, 2 * tokens_bytes);
   read(second, logits);
   read(second, labels);
-  depend(second, reduced_maximum);
   touch(second, {maximum, false, false});
   for (const std::int32_t buffer : sums) touch(second, {buffer, false, true});
-  const std::int32_t reduced_sums = all_reduce(".exponentials.reduce", Reduction::kSum, 2 * tokens_bytes,
-                                               append(std::move(second)), {sums[0], sums[1]});
+  append(std::move(second));
+  all_reduce(".exponentials.reduce", Reduction::kSum, 2 * tokens_bytes, {sums[0], sums[1]});
 
   TemplateInstruction third = start(2, "", 3 * tokens_bytes, tokens_bytes);
-  depend(third, reduced_sums);
   for (const std::int32_t buffer : {maximum, sums[0], sums[1]}) touch(third, {buffer, false, false});
   std::vector<std::pair<OpId, TensorId>> partial;
   write_outputs(id, third, partial);
   assert(partial.empty());
-  settle_outputs(id, append(std::move(third)));
+  append(std::move(third));
 }
 
 // ---- Lists.
 
 void StageBuilder::emit_all(const std::vector<Launch>& launches, Purpose purpose) {
   std::int32_t block = -1;
-  for (std::size_t i = 0; i < launches.size(); ++i) {
-    const Op& op = graph_[launches[i].ops.front()];
-    if (op.block != block) rearranged_.clear();
+  for (const Launch& launch : launches) {
+    const Op& op = graph_[launch.ops.front()];
+    if (op.block != block) ++region_;
     block = op.block;
-    if (op.kind == OpKind::kCrossEntropy && sharding_.sharded(launches[i].ops.front())) {
-      emit_parallel_loss(launches[i].ops.front());
+    if (op.kind == OpKind::kCrossEntropy && sharding_.sharded(launch.ops.front())) {
+      emit_parallel_loss(launch.ops.front());
     } else {
-      emit(launches[i], i + 1 < launches.size() ? &launches[i + 1] : nullptr, purpose);
+      emit(launch, purpose);
     }
   }
 }
@@ -350,7 +309,7 @@ void StageBuilder::build_forward() {
   }
   // A recomputed layer starts from its input alone, so its first norm can't hang on the layer before.
   const bool across_blocks = in_.plan.recompute == Recompute::kNone;
-  emit_all(cut_launches(graph_, ops, in_.kernels, across_blocks), Purpose::kForward);
+  emit_all(cut_launches(graph_, sharding_, ops, in_.kernels, across_blocks), Purpose::kForward);
   for (const OpId op : ops) {
     for (const TensorId output : graph_[op].outputs) note_forward_output(output);
   }
@@ -381,22 +340,21 @@ void StageBuilder::build_backward(PassKind pass) {
       put_off.insert(put_off.end(), later, ops.end());
       ops.erase(later, ops.end());
     }
-    emit_all(cut_launches(graph_, ops, in_.kernels, false), Purpose::kBackward);
+    emit_all(cut_launches(graph_, sharding_, ops, in_.kernels, false), Purpose::kBackward);
     for (const OpId op : ops) {
       for (const TensorId output : graph_[op].outputs) note_backward_output(output);
     }
   }
   if (pass != PassKind::kBackwardInput) return;
   start_list(PassKind::kBackwardWeight);
-  emit_all(cut_launches(graph_, put_off, in_.kernels, false), Purpose::kBackward);
+  emit_all(cut_launches(graph_, sharding_, put_off, in_.kernels, false), Purpose::kBackward);
 }
 
 void StageBuilder::recompute(std::int32_t block) {
   prefix_ = "recompute.";
-  rearranged_.clear();
-  emit_all(cut_launches(graph_, in_.index.forward[static_cast<std::size_t>(block)], in_.kernels, false),
-           Purpose::kRecompute);
-  rearranged_.clear();
+  emit_all(
+      cut_launches(graph_, sharding_, in_.index.forward[static_cast<std::size_t>(block)], in_.kernels, false),
+      Purpose::kRecompute);
   prefix_.clear();
 }
 
@@ -413,7 +371,6 @@ void StageBuilder::note_sent(TensorId tensor) {
   std::int32_t& buffer = stage_.sent_buffer[static_cast<std::size_t>(pass_)];
   assert(buffer < 0);  // One tensor crosses a border: the residual stream.
   buffer = places_.at(tensor.value).buffer;
-  stage_.sent_ready[static_cast<std::size_t>(pass_)] = places_.at(tensor.value).ready;
 }
 
 StageTemplate build_stage(const StageInput& input, SymbolTable& symbols) {

@@ -24,7 +24,6 @@ class StageBuilder {
   struct Place {
     std::int32_t buffer = -1;
     bool persistent = false;
-    std::int32_t ready = -1;  // Instruction of the current list that makes it; −1: it is there already.
   };
 
   // ---- Buffers.
@@ -39,23 +38,19 @@ class StageBuilder {
   std::vector<TemplateInstruction>& list() { return stage_.lists[static_cast<std::size_t>(pass_)]; }
   void start_list(PassKind pass);
   std::int32_t append(TemplateInstruction instruction);
-  void depend(TemplateInstruction& instruction, std::int32_t on);
   static void touch(TemplateInstruction& instruction, TemplateOperand operand);
   void read(TemplateInstruction& instruction, TensorId tensor);
-  std::int32_t last_compute();
-  void emit(const Launch& launch, const Launch* next, Purpose purpose);
+  void emit(const Launch& launch, Purpose purpose);
   void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
   void write_outputs(OpId op, TemplateInstruction& compute, std::vector<std::pair<OpId, TensorId>>& partial);
-  void settle_outputs(OpId op, std::int32_t made);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
   void emit_parallel_loss(OpId op);
 
   // ---- Collectives (stage_collectives.cpp).
   TemplateInstruction collective(const std::string& name, std::int32_t layer, CollectiveKind kind,
                                  AxisId axis, std::int64_t bytes, DType dtype);
-  Place rearranged(TensorId tensor, PlacementId placement, std::int32_t block, std::int32_t not_before);
-  void rearrange_inputs(OpId op, std::int32_t not_before);
-  void rearrange_ahead(const Launch& launch, const Launch* next);
+  Place rearranged(TensorId tensor, PlacementId placement, std::int32_t block);
+  void rearrange_inputs(OpId op);
   void reduce(OpId op, TensorId output, std::int32_t made);
 
   // ---- Lists.
@@ -78,12 +73,12 @@ class StageBuilder {
   std::unordered_map<std::int32_t, Place> places_;  // By tensor, as stored.
   // What a backward begins with: places after the forward, and what neighbours have sent since.
   std::unordered_map<std::int32_t, Place> before_backward_;
-  // Tensors brought to another placement, within a block and phase.
+  // Tensors brought to another placement for the launch that is being emitted.
   std::map<std::pair<TensorId, PlacementId>, Place> rearranged_;
+  std::int32_t region_ = 0;
+  std::map<std::pair<std::string, std::int32_t>, std::int32_t> moves_;  // By name and layer: so many so far.
   std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.
   std::vector<bool> seen_blocks_;
-  std::vector<TensorId> received_;                       // From a neighbour.
-  std::array<bool, kGatherStream + 1> received_read_{};  // By stream.
 };
 
 // "layer3.qkv" → "qkv", "d_layer3.qkv" → "d_qkv": the layer is a field of the instruction.

@@ -38,11 +38,9 @@ TemplateInstruction StageBuilder::collective(const std::string& name, std::int32
   return instruction;
 }
 
-// A tensor brought from its stored placement to another one; once per block and phase, as Megatron-LM does
-// (keeping it from forward to backward would cost its memory). Rows first go to their experts, then are
-// gathered.
-StageBuilder::Place StageBuilder::rearranged(TensorId tensor, PlacementId placement, std::int32_t block,
-                                             std::int32_t not_before) {
+// A tensor brought from its stored placement to another one, for the launch that is being emitted. Rows first
+// go to their experts, then are gathered.
+StageBuilder::Place StageBuilder::rearranged(TensorId tensor, PlacementId placement, std::int32_t block) {
   const auto found = rearranged_.find({tensor, placement});
   if (found != rearranged_.end()) return found->second;
   const auto& placements = sharding_.placements();
@@ -51,49 +49,38 @@ StageBuilder::Place StageBuilder::rearranged(TensorId tensor, PlacementId placem
   const bool divides_anew = extra_split(wanted, stored) != nullptr;
   const PlacementId of_experts = sharding_.of_experts(tensor);
   const bool in_two_steps = divides_anew && of_experts != placement && of_experts != sharding_.stored(tensor);
-  if (in_two_steps) rearranged(tensor, of_experts, block, not_before);
+  if (in_two_steps) rearranged(tensor, of_experts, block);
   const PlacementId from = in_two_steps ? of_experts : sharding_.stored(tensor);
   const bool exchanges = divides_anew && !in_two_steps;
   const Split& lost = *extra_split(placements[from.index()], wanted);
   const bool again = pass_ == PassKind::kBackwardWeight || (pass_ != PassKind::kForward && prefix_.empty() &&
                                                             graph_[tensor].kind == TensorKind::kActivation);
-  const std::string name = prefix_ + without_layer(graph_[tensor].name) +
-                           (exchanges ? ".exchange" : ".gather") + (again ? "_again" : "");
+  std::string name = prefix_ + without_layer(graph_[tensor].name) + (exchanges ? ".exchange" : ".gather") +
+                     (again ? "_again" : "");
+  const std::int32_t times = ++moves_[{name, block}];
+  if (times > 1) name += "_" + std::to_string(times);
   TemplateInstruction move =
       collective(name, block, exchanges ? CollectiveKind::kAllToAll : CollectiveKind::kAllGather, lost.axis,
                  sharding_.bytes(tensor, placement), graph_[tensor].dtype);
+  move.region = region_;
   const auto source = rearranged_.find({tensor, from});
   if (source != rearranged_.end()) {
-    depend(move, source->second.ready);
     touch(move, {source->second.buffer, false, false});
   } else {
     read(move, tensor);
   }
-  depend(move, not_before);
   Place place;
   place.buffer = add_buffer(name + ".whole", block, MemoryCategory::kCommunication, tensor, placement);
   touch(move, {place.buffer, false, true});
-  place.ready = append(std::move(move));
+  append(std::move(move));
   rearranged_[{tensor, placement}] = place;
   return place;
 }
 
-void StageBuilder::rearrange_inputs(OpId op, std::int32_t not_before) {
+void StageBuilder::rearrange_inputs(OpId op) {
   for (const TensorId input : graph_[op].inputs) {
     const PlacementId needed = sharding_.needed(op, input);
-    if (needed != sharding_.stored(input)) rearranged(input, needed, graph_[op].block, not_before);
-  }
-}
-
-// The weight's gradient needs its input's whole sequence too: gather it while the input's gradient is
-// computed.
-void StageBuilder::rearrange_ahead(const Launch& launch, const Launch* next) {
-  if (next == nullptr) return;
-  const Op& op = graph_[launch.ops.front()];
-  const Op& following = graph_[next->ops.front()];
-  if (op.kind == OpKind::kMatmulGradInput && following.kind == OpKind::kMatmulGradWeight &&
-      op.forward_of == following.forward_of) {
-    rearrange_inputs(next->ops.front(), last_compute());
+    if (needed != sharding_.stored(input)) rearranged(input, needed, graph_[op].block);
   }
 }
 
@@ -107,17 +94,16 @@ void StageBuilder::reduce(OpId id, TensorId output, std::int32_t made) {
       collective(prefix_ + without_layer(of) + (scatter ? ".scatter" : ".reduce"), op.block,
                  scatter ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce,
                  sharding_.partial_over(id, output), sharding_.bytes(output, from), graph_[output].dtype);
-  Place& place = places_.at(output.value);
+  const Place& place = places_.at(output.value);
   std::int32_t source = place.buffer;
   if (scatter) {
     source = add_buffer(prefix_ + without_layer(graph_[output].name) + ".partial", op.block,
                         MemoryCategory::kCommunication, output, from);
   }
   touch(list()[static_cast<std::size_t>(made)], {source, false, true});
-  depend(sum, made);
   touch(sum, {source, false, !scatter});
   touch(sum, {place.buffer, false, true});
-  place.ready = append(std::move(sum));
+  append(std::move(sum));
 }
 
 }  // namespace orrery

@@ -63,7 +63,8 @@ struct TemplateParameter {
   std::int32_t block = 0;
   std::int64_t elements = 0;                 // One rank's.
   std::int32_t weights = -1, gradient = -1;  // Persistent buffers.
-  // By PassKind: the last instruction of the list to add into the gradient; −1: none does.
+  // By PassKind: the last instruction of the list to add into the gradient; −1: none does. Set with
+  // dependencies.
   std::array<std::int32_t, kPassKindCount> ready = {-1, -1, -1, -1};
   bool partial = false;  // Each rank of the tensor-parallel group has a part of the gradient's sum.
   bool of_expert = false;
@@ -76,10 +77,14 @@ struct TemplateInstruction {
   std::int32_t stream = kComputeStream;
   Purpose purpose = Purpose::kOther;
   Work work;
-  std::vector<std::int32_t> after;  // Into the same list; only what the stream's order doesn't give.
   std::vector<TemplateOperand> operands;
   std::vector<OpId> ops;
   std::int32_t part = -1;
+  std::int32_t region =
+      0;               // Of a collective: a block in one phase. What a region moves twice can be moved once.
+  bool ahead = false;  // Starts when the launch before the one it stands before has ended, not earlier.
+  // Set with dependencies.
+  std::vector<std::int32_t> after;       // Into the same list; only what the stream's order doesn't give.
   bool reads_input = false;              // First on its stream to read what the neighbouring stage sent.
   std::vector<std::int32_t> new_blocks;  // Forward: blocks whose parameters are read here for the first time.
 };
@@ -116,6 +121,7 @@ struct StageInput {
   bool split_backward = false;  // backwards in two parts.
 };
 
+// In the order of the Graph, without dependencies.
 StageTemplate build_stage(const StageInput& input, SymbolTable& symbols);
 
 }  // namespace orrery

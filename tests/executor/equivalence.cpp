@@ -188,6 +188,9 @@ Drawn draw(Random& random, bool experts) {
   plan.settings.kernel_set = pick<std::string>(random, {"reference", "orrery-cuda", "megatron"});
   plan.settings.overlap_gradient_reduce = random.between(0, 3) > 0;
   plan.settings.bucket_bytes = pick<std::int64_t>(random, {0, 4096, 1 << 20});
+  for (const LoweringPass pass : all_lowering_passes()) {
+    if (random.between(0, 1) == 1) plan.settings.passes.set(pass, random.between(0, 1) == 1);
+  }
   plan.settings.vocab_multiple = pick<std::int64_t>(random, {1, 8});
   drawn.gpus = plan.tp * plan.settings.context_parallel * plan.pp * plan.dp;
   return drawn;
@@ -207,8 +210,8 @@ TEST_CASE("one rank computes the graph", "[executor]") {
 TEST_CASE("random plans compute the loss and gradients of the whole graph", "[executor]") {
   Random random(20260211);
   std::map<std::string, int> of_schedule;
-  const std::array<TransformerConfig, 4> models = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
-                                                   test::tiny_latent()};
+  const std::array<TransformerConfig, 5> models = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
+                                                   test::tiny_latent(), test::tiny_parallel()};
   int done = 0, refused = 0;
   while (done < 240) {
     const TransformerConfig config = models[static_cast<std::size_t>(done) % models.size()];
@@ -216,12 +219,12 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
     const Plan& settings = drawn.plan.settings;
     INFO(
         fmt::format("plan {}: {} {}, tp {}, cp {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
-                    "zero {} (group {}, prefetch {}, reshard {}), {}, {}",
+                    "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
                     done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
                     settings.expert_parallel, drawn.plan.pp, drawn.plan.dp, drawn.plan.virtual_stages,
                     drawn.plan.global_batch, settings.microbatch_size, settings.sequence_parallel,
                     settings.zero_stage, settings.zero_group, settings.zero_prefetch, settings.zero_reshard,
-                    to_string(settings.recompute), settings.kernel_set));
+                    to_string(settings.recompute), settings.kernel_set, to_string(settings.passes)));
     try {
       check_plan(config, drawn.plan, drawn.gpus, done % 2 == 0);
     } catch (const Error& error) {

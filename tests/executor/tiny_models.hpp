@@ -74,4 +74,12 @@ inline TransformerConfig tiny_latent() {
   return config;
 }
 
+// Attention and MLP side by side, behind one norm, as GPT-J has them.
+inline TransformerConfig tiny_parallel() {
+  TransformerConfig config = tiny_llama();
+  config.name = "tiny-parallel";
+  config.parallel_residual = config.shared_input_norm = true;
+  return config;
+}
+
 }  // namespace orrery::test

@@ -1,0 +1,107 @@
+#include "planner/stage_dependencies.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace orrery {
+namespace {
+
+// Who touches a buffer, in the order of the list.
+struct Touchers {
+  std::int32_t writer = -1;
+  std::vector<std::int32_t> readers;  // Since then.
+};
+
+class ListDependencies {
+ public:
+  ListDependencies(StageTemplate& stage, PassKind pass)
+      : stage_(stage),
+        kind_(static_cast<std::size_t>(pass)),
+        list_(stage.lists[kind_]),
+        // A backward reads what the forward received, but waits for the gradient alone.
+        received_(pass == PassKind::kForward ? stage.input_buffer : stage.output_gradient_buffer),
+        touchers_{std::vector<Touchers>(stage.microbatch_buffers.size()),
+                  std::vector<Touchers>(stage.persistent_buffers.size())},
+        waits_for_input_(static_cast<std::size_t>(kGatherStream) + 1) {}
+
+  void run(bool blocking) {
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+      const auto index = static_cast<std::int32_t>(i);
+      TemplateInstruction& instruction = list_[i];
+      instruction.after.clear();
+      for (const TemplateOperand& operand : instruction.operands) wait(instruction, operand);
+      if (blocking && i > 0) wait_for(instruction, index - 1);
+      if (instruction.ahead) wait_for(instruction, last_compute_);
+      for (const TemplateOperand& operand : instruction.operands) note(operand, index);
+      if (instruction.stream == kComputeStream) last_compute_ = index;
+      std::sort(instruction.after.begin(), instruction.after.end());
+    }
+    stage_.sent_ready[kind_] = writer_of({stage_.sent_buffer[kind_], false, false});
+    for (TemplateParameter& parameter : stage_.parameters) {
+      parameter.ready[kind_] = writer_of({parameter.gradient, true, false});
+    }
+  }
+
+ private:
+  Touchers& touchers(const TemplateOperand& operand) {
+    return touchers_[operand.persistent ? 1 : 0][static_cast<std::size_t>(operand.buffer)];
+  }
+  std::int32_t writer_of(const TemplateOperand& operand) {
+    return operand.buffer < 0 ? -1 : touchers(operand).writer;
+  }
+
+  // Streams are in order, so the last one of each is enough.
+  void wait_for(TemplateInstruction& instruction, std::int32_t on) {
+    if (on < 0) return;
+    const std::int32_t stream = list_[static_cast<std::size_t>(on)].stream;
+    if (stream == instruction.stream) return;
+    for (std::int32_t& known : instruction.after) {
+      if (list_[static_cast<std::size_t>(known)].stream != stream) continue;
+      known = std::max(known, on);
+      return;
+    }
+    instruction.after.push_back(on);
+  }
+
+  void wait(TemplateInstruction& instruction, const TemplateOperand& operand) {
+    const Touchers& before = touchers(operand);
+    wait_for(instruction, before.writer);
+    if (operand.writes) {
+      for (const std::int32_t reader : before.readers) wait_for(instruction, reader);
+    }
+    const bool received = !operand.persistent && operand.buffer == received_;
+    if (received && !waits_for_input_[static_cast<std::size_t>(instruction.stream)]) {
+      waits_for_input_[static_cast<std::size_t>(instruction.stream)] = true;
+      instruction.reads_input = true;
+    }
+  }
+
+  void note(const TemplateOperand& operand, std::int32_t index) {
+    Touchers& of_buffer = touchers(operand);
+    if (operand.writes) {
+      of_buffer.writer = index;
+      of_buffer.readers.clear();
+    } else {
+      of_buffer.readers.push_back(index);
+    }
+  }
+
+  StageTemplate& stage_;
+  std::size_t kind_;
+  std::vector<TemplateInstruction>& list_;
+  std::int32_t received_;
+  std::array<std::vector<Touchers>, 2> touchers_;  // [persistent], by buffer.
+  std::vector<bool> waits_for_input_;              // By stream.
+  std::int32_t last_compute_ = -1;
+};
+
+}  // namespace
+
+void set_dependencies(StageTemplate& stage, bool blocking) {
+  for (const PassKind pass :
+       {PassKind::kForward, PassKind::kBackward, PassKind::kBackwardInput, PassKind::kBackwardWeight}) {
+    if (!stage.lists[static_cast<std::size_t>(pass)].empty()) ListDependencies(stage, pass).run(blocking);
+  }
+}
+
+}  // namespace orrery

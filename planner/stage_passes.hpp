@@ -1,0 +1,27 @@
+#pragma once
+// Rewrites of a stage's lists, before the schedule repeats them for every micro-batch (lowering_pass.hpp says
+// which there are). Each leaves lists that compute the same tensors.
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/lowering_pass.hpp"
+#include "planner/stage_template.hpp"
+
+namespace orrery {
+
+// Drops collectives that bring a tensor to a placement to which another one of the same block and phase has
+// brought it: their readers read the first one's result. Returns how many.
+std::int64_t merge_collectives(StageTemplate& stage);
+
+// Moves gathers and exchanges up, before the launch that they stand behind, where it doesn't make what they
+// move: they run beside it. No further, because what they bring has to be held from then on. Returns how
+// many.
+std::int64_t start_collectives_early(StageTemplate& stage);
+
+// Runs those that are switched on, adds to their reports, and sets the lists' dependencies.
+// THROWS Error(kRuntime) naming the pass after which a launch reads something else than before, or before it
+// is there.
+void run_stage_passes(StageTemplate& stage, const LoweringPasses& passes, std::vector<PassReport>& reports);
+
+}  // namespace orrery
