@@ -27,7 +27,7 @@ namespace orrery {
 namespace {
 
 struct Options {
-  std::string file, json, trace, program, engine;
+  std::string file, json, trace, program, engine, passes;
   Overrides overrides;
   double tolerance = kEngineTolerance;
   int threads = 0;
@@ -63,6 +63,17 @@ void print_background(const Prepared& prepared) {
   for (const std::string& note : prepared.scenario.notes) fmt::print(stderr, "assumed: {}\n", note);
   for (const std::string& line : prepared.scenario.profile.provenance)
     fmt::print(stderr, "profile: {}\n", line);
+}
+
+void print_passes(const std::vector<PassReport>& passes) {
+  for (const PassReport& pass : passes) {
+    if (!pass.on) {
+      fmt::print(stderr, "pass: {} is off\n", to_string(pass.pass));
+      continue;
+    }
+    fmt::print(stderr, "pass: {} changed {} instructions of a micro-batch, over all stages, in {:.1f} ms\n",
+               to_string(pass.pass), pass.changes, 1e3 * pass.seconds);
+  }
 }
 
 void print_counters(const Job& job, const EngineCounters& counters, const Timeline& timeline) {
@@ -140,7 +151,9 @@ int thread_count(int asked) {
 void simulate_file(const Options& options) {
   Progress progress;
   progress.stage("reading");
-  Prepared prepared = prepare(options.file, options.overrides);
+  Overrides overrides = options.overrides;
+  if (!options.passes.empty()) overrides.push_back("plan.passes=" + options.passes);
+  Prepared prepared = prepare(options.file, overrides);
   Scenario& scenario = prepared.scenario;
   apply(options, scenario);
   for (const std::filesystem::path& file :
@@ -150,7 +163,9 @@ void simulate_file(const Options& options) {
   if (options.verbose) print_background(prepared);
 
   progress.stage("lowering");
-  const Program program = lower(prepared.graph, prepared.plan, thread_count(options.threads));
+  std::vector<PassReport> passes;
+  const Program program = lower(prepared.graph, prepared.plan, thread_count(options.threads), &passes);
+  if (options.verbose) print_passes(passes);
   check_program(program);
   check_memory(prepared, program, options.allow_oom);
 
@@ -196,6 +211,13 @@ void add_simulate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads to lower with; the result doesn't depend on it")
       ->check(CLI::Range(1, 1024));
+  std::string passes =
+      "Rewrites of lowering: all, none, default, or names separated by commas, with a minus before "
+      "those to switch off.";
+  for (const LoweringPass pass : all_lowering_passes()) {
+    passes += fmt::format(" {}: {}.", to_string(pass), description(pass));
+  }
+  command->add_option("--passes", options->passes, passes);
   command->add_flag("--no-fold", options->no_fold, "Simulate every rank, also equal ones");
   command->add_flag("--allow-oom", options->allow_oom,
                     "Only warn when the plan needs more memory than a GPU has");
@@ -207,7 +229,8 @@ void add_simulate(CLI::App& app) {
       "  orrery simulate run.yaml --set plan.tp=4 --set plan.recompute=full\n"
       "  orrery simulate run.yaml --set 'stragglers=[{rank: 3, slowdown: 1.2}]'\n"
       "  orrery simulate run.yaml --json - | jq .step_time_s\n"
-      "  orrery simulate run.yaml --engine both\n\n"
+      "  orrery simulate run.yaml --engine both\n"
+      "  orrery simulate run.yaml --passes -async-collectives --verbose\n\n"
       "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario or model file, 4 the plan can't work, 5 failed "
       "while\n"
       "running or writing, 6 the engines of --engine both disagree");

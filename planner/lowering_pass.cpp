@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/error.hpp"
 #include "base/suggest.hpp"
 
 namespace orrery {
@@ -19,11 +18,15 @@ void set_all(LoweringPasses& passes, bool on) {
   for (const LoweringPass pass : all_lowering_passes()) passes.set(pass, on);
 }
 
-void apply_word(std::string_view word, bool first, LoweringPasses& passes) {
-  if (word == "all" || word == "none") return set_all(passes, word == "all");
+// Whether the word is known.
+bool apply_word(std::string_view word, bool first, LoweringPasses& passes) {
+  if (word == "all" || word == "none") {
+    set_all(passes, word == "all");
+    return true;
+  }
   if (word == "default") {
     passes = LoweringPasses();
-    return;
+    return true;
   }
   const bool on = !word.starts_with('-');
   const std::string_view name = on ? word : word.substr(1);
@@ -31,11 +34,9 @@ void apply_word(std::string_view word, bool first, LoweringPasses& passes) {
     if (name != to_string(pass)) continue;
     if (first && on) set_all(passes, false);
     passes.set(pass, on);
-    return;
+    return true;
   }
-  const std::vector<std::string> known = known_words();
-  fail(ErrorKind::kUsage, "--passes: \"{}\" is no pass{}; known are {}", name, did_you_mean(name, known),
-       fmt::join(known, ", "));
+  return false;
 }
 
 }  // namespace
@@ -77,11 +78,17 @@ void LoweringPasses::set(LoweringPass pass, bool on) {
   on_ = on ? on_ | bit : on_ & ~bit;
 }
 
-LoweringPasses parse_lowering_passes(std::string_view text) {
+std::optional<LoweringPasses> parse_lowering_passes(std::string_view text, std::string& fault) {
   LoweringPasses passes;
   for (bool first = true; first || !text.empty(); first = false) {
     const std::size_t comma = text.find(',');
-    apply_word(text.substr(0, comma), first, passes);
+    const std::string_view word = text.substr(0, comma);
+    if (!apply_word(word, first, passes)) {
+      const std::vector<std::string> known = known_words();
+      fault = fmt::format("names no pass with \"{}\"{}; known are {}", word, did_you_mean(word, known),
+                          fmt::join(known, ", "));
+      return std::nullopt;
+    }
     text = comma == std::string_view::npos ? "" : text.substr(comma + 1);
   }
   return passes;

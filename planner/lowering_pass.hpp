@@ -3,7 +3,7 @@
 // step. Each leaves the plan's mathematics as it is, can be switched off, and is verified after it has run.
 
 #include <cstdint>
-#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,9 +34,9 @@ class LoweringPasses {
 };
 
 // "all", "none", "default", or names separated by commas, which switch passes on, or off with a minus before
-// the name, from what the list began with; one that begins with a name begins with none. THROWS Error(kUsage)
-// naming what isn't known and what is.
-LoweringPasses parse_lowering_passes(std::string_view text);
+// the name, from what the list began with; one that begins with a name begins with none, one that begins with
+// a minus with the default. Nothing where a name isn't known; `fault` then says which, and what is.
+std::optional<LoweringPasses> parse_lowering_passes(std::string_view text, std::string& fault);
 std::string to_string(const LoweringPasses& passes);
 
 // What a pass did to a Program, over all roles.

@@ -89,6 +89,9 @@ void add_shares(const Activity& activity, SimTime step, double weight, StepShare
     shares.waiting_s[purpose] += weight * waiting.length().seconds();
     idle -= moving.length() + waiting.length();
   }
+  IntervalSet communication;
+  for (const IntervalSet& moving : activity.moving) communication = communication.united(moving);
+  shares.communication_s += weight * communication.length().seconds();
   shares.compute_s += weight * compute.seconds();
   shares.bubble_s += weight * idle.seconds();
 }
@@ -115,6 +118,12 @@ double StepShares::exposed_s() const {
     total += moving_s[purpose] + waiting_s[purpose];
   }
   return total;
+}
+
+double StepShares::overlap() const {
+  double exposed = 0;
+  for (const double moving : moving_s) exposed += moving;
+  return communication_s > 0 ? std::max(0.0, 1 - exposed / communication_s) : 0;
 }
 
 StepShares step_shares(const Program& program, const Timeline& timeline) {

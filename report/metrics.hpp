@@ -48,11 +48,14 @@ struct StepShares {
   // reduction.
   ByPurpose<double> moving_s{};   // Exposed while data moves.
   ByPurpose<double> waiting_s{};  // Exposed while waiting for other ranks.
+  double communication_s = 0;     // Data moves for some purpose, exposed or not.
 
   double exposed_s(Purpose purpose) const {
     return moving_s[static_cast<std::size_t>(purpose)] + waiting_s[static_cast<std::size_t>(purpose)];
   }
   double exposed_s() const;
+  // Part of the time in which data moves that lies under compute; 0 where none moves.
+  double overlap() const;
   // Part of the step; 0 for a step that takes no time.
   double fraction(double seconds) const { return step_s > 0 ? seconds / step_s : 0; }
 };

@@ -27,6 +27,8 @@ void add_time_shares(const Program& program, const Timeline& timeline, Summary& 
   summary.compute_fraction = shares.fraction(shares.compute_s);
   summary.bubble_fraction = shares.fraction(shares.bubble_s);
   summary.exposed_comm_fraction = shares.fraction(shares.exposed_s());
+  summary.communication_fraction = shares.fraction(shares.communication_s);
+  summary.overlap_ratio = shares.overlap();
   summary.exposed_s = longest_first(shares);
   for (const auto& [purpose, seconds] : summary.exposed_s) {
     summary.exposed_waiting_s.emplace_back(purpose, shares.waiting_s[static_cast<std::size_t>(purpose)]);

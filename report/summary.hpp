@@ -28,6 +28,8 @@ struct Summary {
   double exposed_comm_fraction = 0;
   std::vector<std::pair<Purpose, double>> exposed_s;          // By kind, averaged over ranks, longest first.
   std::vector<std::pair<Purpose, double>> exposed_waiting_s;  // The part spent waiting for other ranks.
+  // Averaged over ranks: data moves in so much of the step, and this part of that lies under compute.
+  double communication_fraction = 0, overlap_ratio = 0;
   double compute_fraction = 0;  // With bubble and exposed communication it makes 1; see report/metrics.hpp.
   std::int64_t peak_memory_bytes = 0;
   std::vector<PeakMemory> peak_by_role;

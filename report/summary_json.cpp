@@ -38,8 +38,16 @@ Json memory_by_stage(const Summary& summary, const Program& program) {
 
 Json program_counts(const Summary& summary, const Program& program) {
   std::size_t instructions = 0;
-  for (const Role& role : program.roles) instructions += role.instructions.size();
-  return {{"roles", program.roles.size()},
+  std::map<std::string, std::int64_t> collectives;
+  for (const Role& role : program.roles) {
+    instructions += role.instructions.size();
+    for (const Instruction& instruction : role.instructions) {
+      const auto* const collective = std::get_if<Collective>(&instruction.work);
+      if (collective != nullptr) ++collectives[std::string(to_string(collective->kind))];
+    }
+  }
+  return {{"collectives", collectives},
+          {"roles", program.roles.size()},
           {"instructions", instructions},
           {"ranks", program.role_of.size()},
           {"rank_classes", summary.rank_classes}};
@@ -64,6 +72,8 @@ std::string to_json(const Summary& summary, const Scenario& scenario, const Prog
       {"compute_fraction", summary.compute_fraction},
       {"bubble_fraction", summary.bubble_fraction},
       {"exposed_comm_fraction", summary.exposed_comm_fraction},
+      {"communication_fraction", summary.communication_fraction},
+      {"overlap_ratio", summary.overlap_ratio},
       {"exposed_s", by_purpose(summary.exposed_s)},
       {"exposed_waiting_s", by_purpose(summary.exposed_waiting_s)},
       {"peak_memory_bytes", summary.peak_memory_bytes},

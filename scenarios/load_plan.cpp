@@ -35,6 +35,17 @@ void read_overlap(const Section& section, Plan& settings) {
   overlap.boolean("parameter_gather", settings.overlap_parameter_gather);
 }
 
+void read_passes(const Section& section, Plan& settings) {
+  std::string text, fault;
+  section.text("passes", text);
+  if (text.empty()) return;
+  if (const auto passes = parse_lowering_passes(text, fault)) {
+    settings.passes = *passes;
+  } else {
+    section.fault("passes", fault);
+  }
+}
+
 }  // namespace
 
 void read_plan(const Section& file, Scenario& scenario) {
@@ -67,6 +78,7 @@ void read_plan(const Section& file, Scenario& scenario) {
   for (const std::string& name : kernel_set_names()) kernel_sets.emplace_back(name, name);
   section.choice("kernel_set", settings.kernel_set, kernel_sets);
   section.boolean("cuda_graphs", settings.cuda_graphs);
+  read_passes(section, settings);
 }
 
 }  // namespace orrery

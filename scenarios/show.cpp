@@ -65,6 +65,7 @@ void settings_lines(Out out, const Plan& plan) {
   if (plan.zero_stage >= 3) {
     fmt::format_to(out, "  zero_prefetch: {}, zero_reshard: {}\n", plan.zero_prefetch, plan.zero_reshard);
   }
+  fmt::format_to(out, "  passes: {}\n", to_string(plan.passes));
   fmt::format_to(out, "  bucket: {}, overlap: {{gradient_reduce: {}, parameter_gather: {}}}\n",
                  plan.bucket_bytes == 0 ? "one per layer" : exact_bytes(plan.bucket_bytes),
                  plan.overlap_gradient_reduce, plan.overlap_parameter_gather);
