@@ -25,17 +25,18 @@ void RoleGathers::expect(std::size_t pass, const Pass& kind, std::size_t paramet
   if (!inserted) return;
   const std::size_t kept = std::min(uses_.size(), static_cast<std::size_t>(1 + state_.plan.zero_prefetch));
   for (std::size_t u = uses_.size() - kept; u < uses_.size(); ++u) {
-    if (uses_[u].bucket != bucket) continue;
-    known->second = u;
+    if (gathered_[uses_[u].gathered].bucket != bucket) continue;
+    uses_.push_back({uses_[u].gathered});
     return;
   }
-  Use& use = uses_.emplace_back();
-  use.bucket = bucket;
+  uses_.push_back({gathered_.size()});
+  Gathered& gathered = gathered_.emplace_back();
+  gathered.bucket = bucket;
   // Two chunks may use a tied table; what else reads a layer's parameters may be a launch of the layer
   // before.
-  use.layer = state_.parameters[parameter].tied ? layer : state_.buckets[bucket].layer;
-  use.microbatch = reshard ? kind.microbatch : -1;
-  use.again = reshard && kind.kind != PassKind::kForward;
+  gathered.layer = state_.parameters[parameter].tied ? layer : state_.buckets[bucket].layer;
+  gathered.microbatch = reshard ? kind.microbatch : -1;
+  gathered.again = reshard && kind.kind != PassKind::kForward;
 }
 
 std::size_t RoleGathers::use_of(std::size_t pass, std::size_t bucket) const {
@@ -46,44 +47,46 @@ std::int32_t RoleGathers::enter(std::size_t pass, std::size_t parameter) {
   const std::size_t u = use_of(pass, static_cast<std::size_t>(bucket_of_[parameter]));
   if (uses_[u].begun) return -1;
   uses_[u].begun = true;
-  const std::size_t wanted =
-      std::min(uses_.size(), u + 1 + static_cast<std::size_t>(state_.plan.zero_prefetch));
-  for (; posted_ < wanted; ++posted_) post(uses_[posted_], posted_ == 0);
-  return uses_[u].gather;
+  const auto prefetch = static_cast<std::size_t>(state_.plan.zero_prefetch);
+  const std::size_t last = std::min(uses_.size() - 1, u + prefetch);
+  for (std::size_t next = u; next <= last; ++next) {
+    for (; posted_ <= uses_[next].gathered; ++posted_) post(gathered_[posted_], posted_ == 0);
+  }
+  return gathered_[uses_[u].gathered].gather;
 }
 
 std::int32_t RoleGathers::buffer(std::size_t pass, std::size_t parameter) const {
   const auto b = static_cast<std::size_t>(bucket_of_[parameter]);
   const auto& members = state_.buckets[b].parameters;
   const auto at = std::find(members.begin(), members.end(), parameter) - members.begin();
-  return uses_[use_of(pass, b)].buffers[static_cast<std::size_t>(at)];
+  return gathered_[uses_[use_of(pass, b)].gathered].buffers[static_cast<std::size_t>(at)];
 }
 
-void RoleGathers::post(Use& use, bool first) {
+void RoleGathers::post(Gathered& gathered, bool first) {
   RoleWriter& out = state_.out;
-  const Bucket& bucket = state_.buckets[use.bucket];
+  const Bucket& bucket = state_.buckets[gathered.bucket];
   const DType dtype = state_.plan.compute_dtype;
-  const std::string again = use.again ? "_again" : "";
+  const std::string again = gathered.again ? "_again" : "";
   for (const std::size_t p : bucket.parameters) {
     Buffer whole = state_.parameters[p].whole_weights;
     whole.label = out.symbols.label(out.symbols.labels[whole.label.index()] + ".gathered" + again);
-    if (state_.parameters[p].tied) whole.layer = use.layer;
-    whole.microbatch = use.microbatch;
+    if (state_.parameters[p].tied) whole.layer = gathered.layer;
+    whole.microbatch = gathered.microbatch;
     whole.persistent = false;
-    use.buffers.push_back(static_cast<std::int32_t>(std::ssize(out.role.buffers)));
+    gathered.buffers.push_back(static_cast<std::int32_t>(std::ssize(out.role.buffers)));
     out.role.buffers.push_back(whole);
   }
   Instruction& gather =
       out.open(bucket.kind + "parameters.gather" + again, kGatherStream, Purpose::kParameterGather);
-  gather.layer = use.layer;
-  gather.microbatch = use.microbatch;
+  gather.layer = gathered.layer;
+  gather.microbatch = gathered.microbatch;
   gather.work =
       Collective{CollectiveKind::kAllGather, bucket.axes.shard, bucket.elements * size_bytes(dtype), dtype};
   if (first) optimizer_.await_update();
   out.after(out.last_compute());
   for (const std::size_t p : bucket.parameters) out.touch(state_.parameters[p].weights, false);
-  for (const std::int32_t buffer : use.buffers) out.touch(buffer, true);
-  use.gather = out.close();
+  for (const std::int32_t buffer : gathered.buffers) out.touch(buffer, true);
+  gathered.gather = out.close();
 }
 
 }  // namespace orrery

@@ -1,9 +1,8 @@
 #pragma once
 // ZeRO-3: parameters are gathered bucket by bucket for each use, on a stream of their own, and dropped after
-// it (Rajbhandari et al. 2020, §7.2; PyTorch's fully_shard). A use is all that one pass does with a bucket; a
-// bucket that comes up again within the prefetch distance is kept. The gather of the use that comes
-// `zero_prefetch` later starts when a use begins, so that many gathered buckets are there besides the one in
-// use.
+// it (Rajbhandari et al. 2020, §7.2; PyTorch's fully_shard). A use is all that one pass does with a bucket.
+// When one begins, the gathers of the next `zero_prefetch` uses are posted; a bucket that is still there from
+// a use as shortly before is kept. So that many gathered buckets are there besides the one in use.
 
 #include <cstdint>
 #include <map>
@@ -31,23 +30,28 @@ class RoleGathers {
   std::int32_t buffer(std::size_t pass, std::size_t parameter) const;
 
  private:
-  struct Use {
+  // A bucket gathered for one use, or for several.
+  struct Gathered {
     std::size_t bucket = 0;
     std::int32_t layer = 0, microbatch = -1;
     bool again = false;                 // In a backward.
     std::int32_t gather = -1;           // Instruction, once it is posted.
     std::vector<std::int32_t> buffers;  // By parameter of the bucket.
+  };
+  struct Use {
+    std::size_t gathered = 0;
     bool begun = false;
   };
   std::size_t use_of(std::size_t pass, std::size_t bucket) const;
-  void post(Use& use, bool first);
+  void post(Gathered& gathered, bool first);
 
   RoleState& state_;
   RoleOptimizer& optimizer_;
   std::vector<std::int32_t> bucket_of_;  // By parameter; −1: it isn't divided.
-  std::vector<Use> uses_;                // In the order of their first launches.
+  std::vector<Gathered> gathered_;
+  std::vector<Use> uses_;  // In the order of their first launches.
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> use_of_;  // By pass and bucket.
-  std::size_t posted_ = 0;                                             // So many uses have their gather.
+  std::size_t posted_ = 0;  // So many of gathered_ have their gather.
 };
 
 }  // namespace orrery

@@ -14,9 +14,8 @@ namespace orrery {
 // brought it: their readers read the first one's result. Returns how many.
 std::int64_t merge_collectives(StageTemplate& stage);
 
-// Moves gathers and exchanges up, before the launch that they stand behind, where it doesn't make what they
-// move: they run beside it. No further, because what they bring has to be held from then on. Returns how
-// many.
+// Moves gathers and exchanges up, before up to four launches that don't make what they move: they run beside
+// these. No further, because what they bring has to be held from then on. Returns how many.
 std::int64_t start_collectives_early(StageTemplate& stage);
 
 // Runs those that are switched on, adds to their reports, and sets the lists' dependencies.

@@ -82,7 +82,7 @@ struct TemplateInstruction {
   std::int32_t part = -1;
   std::int32_t region =
       0;               // Of a collective: a block in one phase. What a region moves twice can be moved once.
-  bool ahead = false;  // Starts when the launch before the one it stands before has ended, not earlier.
+  bool ahead = false;  // Starts when the launch that it stands behind has ended, not earlier.
   // Set with dependencies.
   std::vector<std::int32_t> after;       // Into the same list; only what the stream's order doesn't give.
   bool reads_input = false;              // First on its stream to read what the neighbouring stage sent.

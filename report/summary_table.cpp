@@ -89,14 +89,13 @@ void add_time_shares(std::string& table, const Summary& summary) {
     kinds += fmt::format("{}{} {:.2f} %", kinds.empty() ? "" : ", ", to_string(purpose), percent(seconds));
   }
   add_line(table, "  where the step goes, averaged over ranks");
-  row("compute", summary.compute_fraction, "");
+  row("compute", summary.compute_fraction,
+      summary.communication_fraction > 0
+          ? fmt::format("   (hides {:.1f} % of the communication)", 100 * summary.overlap_ratio)
+          : "");
   row("exposed communication", summary.exposed_comm_fraction,
       waiting > 0 ? fmt::format("   ({:.2f} % is waiting for other ranks)", percent(waiting)) : "");
   if (!kinds.empty()) add_line(table, "    " + kinds);
-  if (summary.communication_fraction > 0) {
-    add_line(table, fmt::format("    data moves in {:.2f} % of the step, {:.1f} % of that under compute",
-                                100 * summary.communication_fraction, 100 * summary.overlap_ratio));
-  }
   row("bubble", summary.bubble_fraction, "");
 }
 

@@ -109,7 +109,9 @@ TEST_CASE("parallel residuals take the layer's input", "[transformer]") {
   neox.parallel_residual = true;
   const std::string two_norms = forward_text(build_forward(neox, DType::kBf16), 1);
   CHECK_THAT(two_norms, Catch::Contains("layer1.norm2: embedding.tokens.output layer1.norm2.weight"));
-  CHECK_THAT(two_norms, Catch::Contains("layer1.mlp_add: layer1.residual layer1.mlp.output"));
+  CHECK_THAT(
+      two_norms,
+      Catch::Contains("layer1.branch_add: layer1.attention.output layer1.mlp.output -> layer1.branches"));
 
   TransformerConfig gptj = neox;
   gptj.shared_input_norm = true;

@@ -159,7 +159,11 @@ TEST_CASE("the JSON has the figures under their names", "[summary]") {
   CHECK(json.at("memory")[0].at("role") == "only");
   CHECK(json.at("memory")[0].at("ranks") == 2);
   CHECK(json.at("memory")[0].at("by_category").at("parameters") == 256 * 1024 * 1024);
-  CHECK(json.at("program") == Json({{"roles", 1}, {"instructions", 2}, {"ranks", 2}, {"rank_classes", 1}}));
+  CHECK(json.at("program") == Json({{"roles", 1},
+                                    {"instructions", 2},
+                                    {"ranks", 2},
+                                    {"rank_classes", 1},
+                                    {"collectives", {{"all-reduce", 1}}}}));
 }
 
 // Characters, where a continuation byte of UTF-8 is none.

@@ -20,7 +20,7 @@ _orrery() {
     compopt -o nospace 2>/dev/null
   elif [[ $word == -* ]]; then
     case "$command $action" in
-      simulate*) words="--json --trace --program --set --engine --engine-tolerance --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
+      simulate*) words="--json --trace --program --set --engine --engine-tolerance --passes --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
       validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;
