@@ -8,8 +8,9 @@ option(ORRERY_LTO "Optimize across source files when linking" OFF)
 set(ORRERY_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 
 # Asserts stay on everywhere but in Release, so what people run by default checks its own promises.
-string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
-# For the sanitizers: -O1 keeps them usable, -g1 gives stack traces their lines at half the link time of -g.
+# Lines in stack traces and profiles, but no variables: a fifth less to compile and link (-g in CMAKE_CXX_FLAGS has them).
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+# For the sanitizers: -O1 keeps them usable.
 set(CMAKE_CXX_FLAGS_SANITIZED "-O1 -g1")
 
 find_program(CCACHE_PROGRAM ccache)

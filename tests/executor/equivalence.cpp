@@ -207,13 +207,20 @@ TEST_CASE("one rank computes the graph", "[executor]") {
   check_plan(test::tiny_gpt(), plan, 1, false);
 }
 
+// Sanitizers make a plan ten times as slow; they look for other faults than wrong gradients.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kPlans = 60;
+#else
+constexpr int kPlans = 240;
+#endif
+
 TEST_CASE("random plans compute the loss and gradients of the whole graph", "[executor]") {
   Random random(20260211);
   std::map<std::string, int> of_schedule;
   const std::array<TransformerConfig, 5> models = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
                                                    test::tiny_latent(), test::tiny_parallel()};
   int done = 0, refused = 0;
-  while (done < 240) {
+  while (done < kPlans) {
     const TransformerConfig config = models[static_cast<std::size_t>(done) % models.size()];
     const Drawn drawn = draw(random, config.experts.count > 0);
     const Plan& settings = drawn.plan.settings;
@@ -239,7 +246,7 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
   }
   for (const PipelineSchedule kind : all_pipeline_schedules()) {
     INFO(to_string(kind));
-    CHECK(of_schedule[std::string(to_string(kind))] >= 4);
+    CHECK(of_schedule[std::string(to_string(kind))] >= kPlans / 60);
   }
 }
 
