@@ -19,7 +19,8 @@ bool same_instruction(const Role& a, const Instruction& x, const Role& b, const 
          x.purpose == y.purpose && x.work == y.work &&
          std::ranges::equal(slice(a.edges, x.after), slice(b.edges, y.after)) &&
          std::ranges::equal(slice(a.operands, x.operands), slice(b.operands, y.operands)) &&
-         std::ranges::equal(slice(a.ops, x.ops), slice(b.ops, y.ops)) && x.part == y.part;
+         std::ranges::equal(slice(a.ops, x.ops), slice(b.ops, y.ops)) && x.part == y.part &&
+         x.piece == y.piece;
 }
 
 }  // namespace

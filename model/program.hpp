@@ -82,13 +82,15 @@ std::string_view to_string(CollectiveKind kind);  // "all-reduce", …
 
 enum class Reduction : std::uint8_t { kSum, kMax };
 
-// Over the rank's whole group on `axis`, and on each stream a communicator of its own. `bytes` is nccl-tests' size: the whole (gathered, unscattered)
-// buffer of one rank. The k-th collective of each member on an axis is one operation.
+// Over the rank's whole group on `axis`, and on each stream a communicator of its own. `bytes` is nccl-tests'
+// size: the whole (gathered, unscattered) buffer of one rank. The k-th collective of each member on an axis
+// is one operation.
 //
 // What it does to its operands follows from their placements (see Placement): an operand that is only read is
-// the source of the one that is written and holds the same tensor. Where all are read and written the collective works in place on
-// the concatenation of its operands, of which the n ranks of the group own n equal parts in the order of
-// their positions: reduce-scatter leaves the sum in the own part, all-gather brings the parts of the others.
+// the source of the one that is written and holds the same tensor. Where all are read and written the
+// collective works in place on the concatenation of its operands, of which the n ranks of the group own n
+// equal parts in the order of their positions: reduce-scatter leaves the sum in the own part, all-gather
+// brings the parts of the others.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   AxisId axis;
@@ -140,6 +142,14 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
+// Of the sequence: a rank's positions are cut into `segments` equal runs (what a gather brings from each rank
+// of its group), each of these into `of` equal pieces; the instruction works on the piece `index` of every
+// run. of 1: on all.
+struct Piece {
+  std::int32_t index = 0, of = 1, segments = 1;
+  bool operator==(const Piece&) const = default;
+};
+
 // Starts once everything in `after` has ended and its stream is free.
 struct Instruction {
   LabelId label;                 // With layer and microbatch, its name within the role.
@@ -154,6 +164,7 @@ struct Instruction {
   // Of an op that several instructions share (the loss over a divided vocabulary): which of them; −1: all of
   // it.
   std::int32_t part = -1;
+  Piece piece;  // Of its operands that have a sequence; bytes and kernel are the piece's.
 };
 
 struct Stream {

@@ -217,7 +217,8 @@ std::int32_t ProgramParser::read_peer() {
 }
 
 void ProgramParser::read_clauses(RoleState& state, Instruction& instruction) {
-  static const std::vector<std::string> kClauses = {"on", "for", "after", "reads", "writes", "ops", "part"};
+  static const std::vector<std::string> kClauses = {"on",     "for", "after", "reads",
+                                                    "writes", "ops", "part",  "piece"};
   instruction.after.begin = static_cast<std::int32_t>(state.role.edges.size());
   instruction.operands.begin = static_cast<std::int32_t>(state.role.operands.size());
   instruction.ops.begin = static_cast<std::int32_t>(state.role.ops.size());
@@ -241,6 +242,8 @@ void ProgramParser::read_clauses(RoleState& state, Instruction& instruction) {
     } else if (word.text == "part") {
       in_.take();
       instruction.part = static_cast<std::int32_t>(in_.expect_integer("a part", 0, kMaxInt32));
+    } else if (word.text == "piece") {
+      read_piece(instruction.piece);
     } else {
       in_.fail_unknown(word, "clause", word.text, kClauses);
     }
@@ -248,6 +251,16 @@ void ProgramParser::read_clauses(RoleState& state, Instruction& instruction) {
   instruction.after.end = static_cast<std::int32_t>(state.role.edges.size());
   instruction.operands.end = static_cast<std::int32_t>(state.role.operands.size());
   instruction.ops.end = static_cast<std::int32_t>(state.role.ops.size());
+}
+
+void ProgramParser::read_piece(Piece& piece) {
+  in_.take();
+  piece.index = static_cast<std::int32_t>(in_.expect_integer("a piece", 0, kMaxInt32));
+  in_.expect_punctuation(',');
+  piece.of =
+      static_cast<std::int32_t>(in_.expect_integer("how many pieces there are", piece.index + 1, kMaxInt32));
+  in_.expect_punctuation(',');
+  piece.segments = static_cast<std::int32_t>(in_.expect_integer("how many segments there are", 1, kMaxInt32));
 }
 
 void ProgramParser::read_ops(RoleState& state) {

@@ -83,6 +83,7 @@ class ProgramParser {
   std::int32_t read_peer();
   void read_clauses(RoleState& state, Instruction& instruction);
   void read_ops(RoleState& state);
+  void read_piece(Piece& piece);
   void read_after(RoleState& state);
   void read_operands(RoleState& state, bool writes);
   void resolve_pending(RoleState& state);

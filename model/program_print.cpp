@@ -276,6 +276,8 @@ void Printer::print_instruction(const Role& role, const Instruction& instruction
     add("{}{}", i == instruction.ops.begin ? " ops " : ",", role.ops[static_cast<std::size_t>(i)].value);
   }
   if (instruction.part >= 0) add(" part {}", instruction.part);
+  const Piece& piece = instruction.piece;
+  if (piece.of > 1) add(" piece {},{},{}", piece.index, piece.of, piece.segments);
   add_text("\n");
 }
 

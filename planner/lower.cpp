@@ -152,7 +152,7 @@ LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& 
       input.split_backward = input.split_backward || pass.kind == PassKind::kBackwardInput;
     }
     stages.push_back(build_stage(input, lowered.symbols));
-    run_stage_passes(stages.back(), plan.passes, lowered.passes);
+    run_stage_passes(stages.back(), input, lowered.symbols, lowered.passes);
   }
   lowered.role = build_role(plan, stages, shape, shards, lowered.symbols);
   return lowered;

@@ -44,6 +44,7 @@ bool apply_word(std::string_view word, bool first, LoweringPasses& passes) {
 std::string_view to_string(LoweringPass pass) {
   switch (pass) {
     case LoweringPass::kMergeCollectives: return "merge-collectives";
+    case LoweringPass::kSplitCollectives: return "split-collectives";
     case LoweringPass::kAsyncCollectives: return "async-collectives";
     case LoweringPass::kSplitOptimizer: return "split-optimizer";
   }
@@ -54,6 +55,8 @@ std::string_view description(LoweringPass pass) {
   switch (pass) {
     case LoweringPass::kMergeCollectives:
       return "move a tensor once for all its readers in a layer, sum partial sums before they are reduced";
+    case LoweringPass::kSplitCollectives:
+      return "cut products and the tensor-parallel gathers and scatters beside them in four, to overlap them";
     case LoweringPass::kAsyncCollectives:
       return "start collectives when their data is there, wait for them where it is read";
     case LoweringPass::kSplitOptimizer:
@@ -64,7 +67,8 @@ std::string_view description(LoweringPass pass) {
 
 const std::vector<LoweringPass>& all_lowering_passes() {
   static const std::vector<LoweringPass> kAll = {
-      LoweringPass::kMergeCollectives, LoweringPass::kAsyncCollectives, LoweringPass::kSplitOptimizer};
+      LoweringPass::kMergeCollectives, LoweringPass::kSplitCollectives, LoweringPass::kAsyncCollectives,
+      LoweringPass::kSplitOptimizer};
   return kAll;
 }
 

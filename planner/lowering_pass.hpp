@@ -12,6 +12,7 @@ namespace orrery {
 
 enum class LoweringPass : std::uint8_t {
   kMergeCollectives,
+  kSplitCollectives,
   kAsyncCollectives,
   kSplitOptimizer,
 };

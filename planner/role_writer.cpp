@@ -23,6 +23,7 @@ Instruction& RoleWriter::open(const TemplateInstruction& planned, std::int32_t m
   instruction_.purpose = planned.purpose;
   instruction_.work = planned.work;
   instruction_.part = planned.part;
+  instruction_.piece = planned.piece;
   instruction_.ops.begin = static_cast<std::int32_t>(role.ops.size());
   role.ops.insert(role.ops.end(), planned.ops.begin(), planned.ops.end());
   instruction_.ops.end = static_cast<std::int32_t>(role.ops.size());

@@ -1,16 +1,21 @@
 #include "planner/stage_dependencies.hpp"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <vector>
 
 namespace orrery {
 namespace {
 
-// Who touches a buffer, in the order of the list.
+// Who touches a buffer, or a piece of one, in the order of the list.
 struct Touchers {
   std::int32_t writer = -1;
   std::vector<std::int32_t> readers;  // Since then.
 };
+
+// Of a buffer that instructions touch piece by piece: one for each; else one.
+using Pieces = std::vector<Touchers>;
 
 class ListDependencies {
  public:
@@ -20,8 +25,8 @@ class ListDependencies {
         list_(stage.lists[kind_]),
         // A backward reads what the forward received, but waits for the gradient alone.
         received_(pass == PassKind::kForward ? stage.input_buffer : stage.output_gradient_buffer),
-        touchers_{std::vector<Touchers>(stage.microbatch_buffers.size()),
-                  std::vector<Touchers>(stage.persistent_buffers.size())},
+        touchers_{std::vector<Pieces>(stage.microbatch_buffers.size(), Pieces(1)),
+                  std::vector<Pieces>(stage.persistent_buffers.size(), Pieces(1))},
         waits_for_input_(static_cast<std::size_t>(kGatherStream) + 1) {}
 
   void run(bool blocking) {
@@ -32,7 +37,7 @@ class ListDependencies {
       for (const TemplateOperand& operand : instruction.operands) wait(instruction, operand);
       if (blocking && i > 0) wait_for(instruction, index - 1);
       if (instruction.ahead) wait_for(instruction, last_compute_);
-      for (const TemplateOperand& operand : instruction.operands) note(operand, index);
+      for (const TemplateOperand& operand : instruction.operands) note(instruction, operand, index);
       if (instruction.stream == kComputeStream) last_compute_ = index;
       std::sort(instruction.after.begin(), instruction.after.end());
     }
@@ -43,11 +48,22 @@ class ListDependencies {
   }
 
  private:
-  Touchers& touchers(const TemplateOperand& operand) {
+  // What the instruction touches of the buffer: one piece of a buffer of the micro-batch that has as many, or
+  // all.
+  std::span<Touchers> touched(const TemplateInstruction& instruction, const TemplateOperand& operand) {
+    Pieces& pieces = pieces_of(operand);
+    if (instruction.piece.of == 1 || operand.persistent) return pieces;
+    if (pieces.size() == 1) pieces.resize(static_cast<std::size_t>(instruction.piece.of), pieces.front());
+    return std::span(pieces).subspan(static_cast<std::size_t>(instruction.piece.index), 1);
+  }
+  Pieces& pieces_of(const TemplateOperand& operand) {
     return touchers_[operand.persistent ? 1 : 0][static_cast<std::size_t>(operand.buffer)];
   }
   std::int32_t writer_of(const TemplateOperand& operand) {
-    return operand.buffer < 0 ? -1 : touchers(operand).writer;
+    std::int32_t last = -1;
+    if (operand.buffer < 0) return last;
+    for (const Touchers& piece : pieces_of(operand)) last = std::max(last, piece.writer);
+    return last;
   }
 
   // Streams are in order, so the last one of each is enough.
@@ -64,9 +80,9 @@ class ListDependencies {
   }
 
   void wait(TemplateInstruction& instruction, const TemplateOperand& operand) {
-    const Touchers& before = touchers(operand);
-    wait_for(instruction, before.writer);
-    if (operand.writes) {
+    for (const Touchers& before : touched(instruction, operand)) {
+      wait_for(instruction, before.writer);
+      if (!operand.writes) continue;
       for (const std::int32_t reader : before.readers) wait_for(instruction, reader);
     }
     const bool received = !operand.persistent && operand.buffer == received_;
@@ -76,13 +92,14 @@ class ListDependencies {
     }
   }
 
-  void note(const TemplateOperand& operand, std::int32_t index) {
-    Touchers& of_buffer = touchers(operand);
-    if (operand.writes) {
-      of_buffer.writer = index;
-      of_buffer.readers.clear();
-    } else {
-      of_buffer.readers.push_back(index);
+  void note(const TemplateInstruction& instruction, const TemplateOperand& operand, std::int32_t index) {
+    for (Touchers& piece : touched(instruction, operand)) {
+      if (operand.writes) {
+        piece.writer = index;
+        piece.readers.clear();
+      } else {
+        piece.readers.push_back(index);
+      }
     }
   }
 
@@ -90,8 +107,8 @@ class ListDependencies {
   std::size_t kind_;
   std::vector<TemplateInstruction>& list_;
   std::int32_t received_;
-  std::array<std::vector<Touchers>, 2> touchers_;  // [persistent], by buffer.
-  std::vector<bool> waits_for_input_;              // By stream.
+  std::array<std::vector<Pieces>, 2> touchers_;  // [persistent], by buffer.
+  std::vector<bool> waits_for_input_;            // By stream.
   std::int32_t last_compute_ = -1;
 };
 

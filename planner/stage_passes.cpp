@@ -111,6 +111,8 @@ std::vector<LaunchView> launches_of(const StageTemplate& stage, const List& list
   std::vector<LaunchView> views;
   for (const TemplateInstruction& instruction : list) {
     if (!std::holds_alternative<Compute>(instruction.work)) continue;
+    if (instruction.piece.index + 1 < instruction.piece.of)
+      continue;  // A launch in pieces counts as its last one.
     LaunchView& view = views.emplace_back(LaunchView{instruction.ops, instruction.part, {}});
     for (const TemplateOperand& operand : instruction.operands) {
       const auto& buffers = operand.persistent ? stage.persistent_buffers : stage.microbatch_buffers;
@@ -154,9 +156,10 @@ void verify_after(LoweringPass pass, const StageTemplate& stage, const Views& be
        ordered ? "something else than before" : "what isn't there yet");
 }
 
-std::int64_t run(LoweringPass pass, StageTemplate& stage) {
+std::int64_t run(LoweringPass pass, StageTemplate& stage, const StageInput& input, SymbolTable& symbols) {
   switch (pass) {
     case LoweringPass::kMergeCollectives: return merge_collectives(stage);
+    case LoweringPass::kSplitCollectives: return split_collectives(stage, input, symbols);
     case LoweringPass::kAsyncCollectives: return start_collectives_early(stage);
     case LoweringPass::kSplitOptimizer: break;  // Of a whole step: planner/role_optimizer.hpp.
   }
@@ -177,12 +180,14 @@ std::int64_t start_collectives_early(StageTemplate& stage) {
   return moved;
 }
 
-void run_stage_passes(StageTemplate& stage, const LoweringPasses& passes, std::vector<PassReport>& reports) {
+void run_stage_passes(StageTemplate& stage, const StageInput& input, SymbolTable& symbols,
+                      std::vector<PassReport>& reports) {
+  const LoweringPasses& passes = input.plan.passes;
   const Views before = launches_of(stage);
   for (PassReport& report : reports) {
     if (!passes.contains(report.pass)) continue;
     const auto start = std::chrono::steady_clock::now();
-    report.changes += run(report.pass, stage);
+    report.changes += run(report.pass, stage, input, symbols);
     report.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     verify_after(report.pass, stage, before);
   }

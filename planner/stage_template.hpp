@@ -80,6 +80,7 @@ struct TemplateInstruction {
   std::vector<TemplateOperand> operands;
   std::vector<OpId> ops;
   std::int32_t part = -1;
+  Piece piece;
   std::int32_t region =
       0;               // Of a collective: a block in one phase. What a region moves twice can be moved once.
   bool ahead = false;  // Starts when the launch that it stands behind has ended, not earlier.

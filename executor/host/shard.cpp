@@ -61,6 +61,25 @@ Shard shard_of(const Graph& graph, const Program& program, TensorId tensor, Plac
   return shard;
 }
 
+Shard piece_of(const Graph& graph, TensorId tensor, const Shard& shard, const Piece& piece,
+               std::int32_t segments) {
+  Shard result = shard;
+  if (piece.of == 1) return result;
+  const auto& shape = graph[tensor].shape;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (graph[shape[d]].role != DimRole::kSequence) continue;
+    result.indices[d].clear();
+    for (std::int32_t s = 0; s < segments; ++s) {
+      const Indices run =
+          part(shard.indices[d], static_cast<std::size_t>(segments), static_cast<std::size_t>(s));
+      const Indices mine =
+          part(run, static_cast<std::size_t>(piece.of), static_cast<std::size_t>(piece.index));
+      result.indices[d].insert(result.indices[d].end(), mine.begin(), mine.end());
+    }
+  }
+  return result;
+}
+
 std::vector<std::size_t> positions_in_whole(const Shard& shard,
                                             const std::vector<std::int64_t>& whole_sizes) {
   std::vector<std::size_t> found(shard.size());

@@ -20,6 +20,11 @@ struct Shard {
 Shard shard_of(const Graph& graph, const Program& program, TensorId tensor, PlacementId placement,
                const std::vector<Coordinate>& at);
 
+// The piece of the sequence that an instruction works on; all of it where the tensor has none. `segments`:
+// the runs that the shard's sequence is cut into.
+Shard piece_of(const Graph& graph, TensorId tensor, const Shard& shard, const Piece& piece,
+               std::int32_t segments);
+
 // Position in the whole tensor (row-major, of these global sizes by dimension) of each local element.
 std::vector<std::size_t> positions_in_whole(const Shard& shard, const std::vector<std::int64_t>& whole_sizes);
 

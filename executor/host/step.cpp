@@ -222,7 +222,7 @@ class Step {
       const auto position = static_cast<std::size_t>(rank->state.at()[axis.index()].position);
       group[position] = {&rank->state, &rank->state.role().instructions[index]};
     }
-    run_collective(program_, group);
+    run_collective(graph_, program_, group);
     for (const auto& [rank, index] : arrived) rank->done[index] = true;
   }
 

@@ -14,8 +14,11 @@ double combine(Reduction reduction, double a, double b) {
 
 class Exchange {
  public:
-  Exchange(const Program& program, const std::vector<Member>& group)
-      : program_(program), group_(group), work_(std::get<Collective>(group.front().instruction->work)) {
+  Exchange(const Graph& graph, const Program& program, const std::vector<Member>& group)
+      : graph_(graph),
+        program_(program),
+        group_(group),
+        work_(std::get<Collective>(group.front().instruction->work)) {
     for (const Member& member : group_) operands_.push_back(member.rank->operands(*member.instruction));
   }
 
@@ -65,10 +68,11 @@ class Exchange {
     for (std::size_t m = 0; m < group_.size(); ++m) {
       RankState& rank = *group_[m].rank;
       const BufferId target = operands_[m][written].buffer;
-      Values values(rank.shard(target).size(), kNoValue);
+      const Shard wanted = piece(m, operands_[m][written]);
+      Values values(wanted.size(), kNoValue);
       std::vector<bool> known(values.size());
       for (std::size_t s = 0; s < group_.size(); ++s) {
-        const std::vector<std::int64_t> from = positions_in(rank.shard(target), *shards[s]);
+        const std::vector<std::int64_t> from = positions_in(wanted, *shards[s]);
         for (std::size_t i = 0; i < values.size(); ++i) {
           if (from[i] < 0) continue;
           const double value = sources[s][static_cast<std::size_t>(from[i])];
@@ -79,8 +83,25 @@ class Exchange {
       if (!std::all_of(known.begin(), known.end(), [](bool is) { return is; })) {
         fault("nobody has a part of what it brings");
       }
+      if (wanted.size() < rank.shard(target).size()) values = merged(rank, target, wanted, values);
       rank.store(target, values);
     }
+  }
+
+  // What a collective brings of its target: a piece of each rank's run of a gathered sequence, or of the one
+  // run that a scattered one is.
+  Shard piece(std::size_t member, const Operand& target) const {
+    const Piece& of = group_[member].instruction->piece;
+    const std::int32_t segments = work_.kind == CollectiveKind::kReduceScatter ? 1 : of.segments;
+    return piece_of(graph_, tensor_of(member, target), group_[member].rank->shard(target.buffer), of,
+                    segments);
+  }
+
+  static Values merged(const RankState& rank, BufferId target, const Shard& piece, const Values& values) {
+    Values all = rank.written(target) ? rank.load(target) : Values(rank.shard(target).size(), kNoValue);
+    const std::vector<std::int64_t> at = positions_in(piece, rank.shard(target));
+    for (std::size_t i = 0; i < at.size(); ++i) all[static_cast<std::size_t>(at[i])] = values[i];
+    return all;
   }
 
   Values concatenated(std::size_t member) const {
@@ -127,6 +148,7 @@ class Exchange {
     }
   }
 
+  const Graph& graph_;
   const Program& program_;
   const std::vector<Member>& group_;
   const Collective& work_;
@@ -135,8 +157,8 @@ class Exchange {
 
 }  // namespace
 
-void run_collective(const Program& program, const std::vector<Member>& group) {
-  Exchange(program, group).run();
+void run_collective(const Graph& graph, const Program& program, const std::vector<Member>& group) {
+  Exchange(graph, program, group).run();
 }
 
 }  // namespace orrery::host

@@ -73,7 +73,35 @@ class Launch {
     if (const auto made = made_.find(tensor); made != made_.end()) return made->second;
     const auto buffer = find(tensor, false);
     if (!buffer) fault("reads " + graph_[tensor].name + ", which is none of its operands");
-    return {rank_.load(*buffer), rank_.shard(*buffer), *buffer};
+    Bound bound = {rank_.load(*buffer), rank_.shard(*buffer), *buffer};
+    if (instruction_.piece.of > 1) {
+      bound.shard = piece(tensor, *buffer);
+      bound.values = picked(bound.values, bound.shard, rank_.shard(*buffer));
+    }
+    return bound;
+  }
+
+  // What the instruction works on of a buffer.
+  Shard piece(TensorId tensor, BufferId buffer) const {
+    return piece_of(graph_, tensor, rank_.shard(buffer), instruction_.piece, instruction_.piece.segments);
+  }
+
+  static Values picked(const Values& values, const Shard& wanted, const Shard& from) {
+    Values found;
+    for (const std::int64_t at : positions_in(wanted, from))
+      found.push_back(values[static_cast<std::size_t>(at)]);
+    return found;
+  }
+
+  void store(TensorId tensor, BufferId buffer, const Values& values) {
+    if (instruction_.piece.of == 1) {
+      rank_.store(buffer, values);
+      return;
+    }
+    Values all = rank_.written(buffer) ? rank_.load(buffer) : Values(rank_.shard(buffer).size(), kNoValue);
+    const std::vector<std::int64_t> at = positions_in(piece(tensor, buffer), rank_.shard(buffer));
+    for (std::size_t i = 0; i < at.size(); ++i) all[static_cast<std::size_t>(at[i])] = values[i];
+    rank_.store(buffer, all);
   }
 
   // Local indices of each dimension, as the tensors of the op agree on them.
@@ -141,7 +169,7 @@ class Launch {
       const auto buffer = find(tensor, true);
       if (buffer) {
         output.buffer = *buffer;
-        output.shard = rank_.shard(*buffer);
+        output.shard = piece(tensor, *buffer);
         note(op, tensor, output.shard, op.kind == OpKind::kAttentionGrad && (i == 1 || i == 2));
       } else {
         for (const DimId dim : graph_[tensor].shape) output.shard.indices.push_back(local_indices(dim));
@@ -162,7 +190,7 @@ class Launch {
     for (Bound& bound : outputs) out.push_back(&bound.values);
     run_op(graph_, op, view(), in, out);
     for (std::size_t i = 0; i < op.outputs.size(); ++i) {
-      if (outputs[i].buffer.valid()) rank_.store(outputs[i].buffer, outputs[i].values);
+      if (outputs[i].buffer.valid()) store(op.outputs[i], outputs[i].buffer, outputs[i].values);
       made_[op.outputs[i]] = std::move(outputs[i]);
     }
   }

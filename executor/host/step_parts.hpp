@@ -16,6 +16,6 @@ struct Member {
   RankState* rank = nullptr;
   const Instruction* instruction = nullptr;
 };
-void run_collective(const Program& program, const std::vector<Member>& group);
+void run_collective(const Graph& graph, const Program& program, const std::vector<Member>& group);
 
 }  // namespace orrery::host

@@ -171,7 +171,7 @@ Drawn draw(Random& random, bool experts) {
   }
   const auto kinds = all_pipeline_schedules();
   plan.settings.schedule = kinds[static_cast<std::size_t>(random.between(0, std::ssize(kinds) - 1))];
-  plan.settings.sequence = 8;
+  plan.settings.sequence = pick<std::int64_t>(random, {8, 16});
   plan.settings.microbatch_size = pick<std::int64_t>(random, {1, 2});
   std::int64_t microbatches = random.between(1, 9);
   if (plan.settings.schedule == PipelineSchedule::kDualPipe) {  // Few others would be accepted.

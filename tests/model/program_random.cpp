@@ -145,6 +145,7 @@ class Generator {
       instruction.work = work();
       instruction.after = edges(role, i, count);
       instruction.operands = operands(role);
+      if (chance(4)) instruction.piece = {1, 4, 2};
       role.instructions.push_back(instruction);
     }
   }

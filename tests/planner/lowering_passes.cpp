@@ -160,10 +160,10 @@ TEST_CASE("lists of passes read back", "[planner][passes]") {
   };
   CHECK(read("none") == "none");
   CHECK(read("default") == "merge-collectives,async-collectives");
-  CHECK(read("all") == "merge-collectives,async-collectives,split-optimizer");
+  CHECK(read("all") == "merge-collectives,split-collectives,async-collectives,split-optimizer");
   CHECK(read("-async-collectives") == "merge-collectives");
   CHECK(read("split-optimizer") == "split-optimizer");
-  CHECK(read("all,-merge-collectives") == "async-collectives,split-optimizer");
+  CHECK(read("all,-merge-collectives") == "split-collectives,async-collectives,split-optimizer");
   CHECK_FALSE(parse_lowering_passes("merge-collective", fault));
   CHECK_THAT(fault, Contains("did you mean") && Contains("merge-collectives") && Contains("none"));
   CHECK_FALSE(parse_lowering_passes("", fault));

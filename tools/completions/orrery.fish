@@ -41,7 +41,7 @@ complete -c orrery -n "$simulate" -r -l trace -d "Write a trace for ui.perfetto.
 complete -c orrery -n "$simulate" -r -l program -d "Write the Program as text"
 complete -c orrery -n "$simulate" -x -l engine -a "fast simgrid both" -d "Simulation engine"
 complete -c orrery -n "$simulate" -x -l engine-tolerance -d "Part of the step up to which both engines agree"
-complete -c orrery -n "$simulate" -x -l passes -a "all none default merge-collectives async-collectives split-optimizer" -d "Rewrites of lowering"
+complete -c orrery -n "$simulate" -x -l passes -a "all none default merge-collectives split-collectives async-collectives split-optimizer" -d "Rewrites of lowering"
 complete -c orrery -n "$simulate" -x -l threads -d "Threads to lower with"
 complete -c orrery -n "$simulate" -l no-fold -d "Simulate every rank, also equal ones"
 complete -c orrery -n "$simulate" -l allow-oom -d "Only warn when memory is short"

@@ -62,7 +62,7 @@ _orrery() {
             '--trace[write a trace for ui.perfetto.dev]:file:_files' '--program[write the Program as text]:file:_files' \
             "$_orrery_set" '--engine[simulation engine]:engine:(fast simgrid both)' '--threads[threads to lower with]:number' \
             '--engine-tolerance[part of the step up to which both engines agree]:fraction' \
-            '--passes[rewrites of lowering]:passes:(all none default merge-collectives async-collectives split-optimizer)' \
+            '--passes[rewrites of lowering]:passes:(all none default merge-collectives split-collectives async-collectives split-optimizer)' \
             '--no-fold[simulate every rank]' '--allow-oom[only warn when memory is short]' \
             '--no-interval[leave out how far the step time may be off]' \
             '--verbose[say what was assumed and done]' '1:scenario file:_files -g "*.(yaml|yml)"' ;;
