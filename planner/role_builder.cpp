@@ -252,7 +252,10 @@ class RoleBuilder {
         if (next == count || done[p] * size(next) < done[next] * size(p)) next = p;
       }
       if (next == count) break;
-      issue(index + next, done[next]++, placed_[next]);
+      for (bool more = true; more;) {
+        more = list(index + next)[done[next]].with_next;
+        issue(index + next, done[next]++, placed_[next]);
+      }
     }
     for (std::size_t p = 0; p < count; ++p) {
       const StageTemplate& stage = stages_[static_cast<std::size_t>(passes_[index + p].chunk)];

@@ -233,18 +233,23 @@ void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
       parameter.partial = parameter.partial || sharding_.partial_gradient(id, output);
       continue;
     }
-    const bool gradient = data.kind == TensorKind::kGradient;
-    Place place;
-    place.buffer = add_buffer(prefix_ + without_layer(data.name), op.block,
-                              gradient ? MemoryCategory::kWorkspace : MemoryCategory::kActivations, output,
-                              sharding_.stored(output));
-    places_[output.value] = place;
+    const std::int32_t buffer = add_output(output, op.block);
     if (sharding_.partial_over(id, output).valid()) {
       partial.emplace_back(id, output);
     } else {
-      touch(compute, {place.buffer, false, true});
+      touch(compute, {buffer, false, true});
     }
   }
+}
+
+std::int32_t StageBuilder::add_output(TensorId output, std::int32_t block) {
+  const bool gradient = graph_[output].kind == TensorKind::kGradient;
+  Place place;
+  place.buffer = add_buffer(prefix_ + without_layer(graph_[output].name), block,
+                            gradient ? MemoryCategory::kWorkspace : MemoryCategory::kActivations, output,
+                            sharding_.stored(output));
+  places_[output.value] = place;
+  return place.buffer;
 }
 
 void StageBuilder::settle_outputs(OpId id, std::int32_t made) {
@@ -335,6 +340,9 @@ void StageBuilder::emit_all(const std::vector<Launch>& launches, Purpose purpose
     block = op.block;
     if (op.kind == OpKind::kCrossEntropy && sharding_.sharded(launches[i].ops.front())) {
       emit_parallel_loss(launches[i].ops.front());
+    } else if (sharding_.rings(launches[i].ops.front())) {
+      assert(launches[i].ops.size() == 1);
+      emit_ring(launches[i].ops.front(), purpose);
     } else {
       emit(launches[i], i + 1 < launches.size() ? &launches[i + 1] : nullptr, purpose);
     }

@@ -3,6 +3,7 @@
 // ops whatever moves a tensor from where one leaves it to where the next needs it.
 
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -48,6 +49,7 @@ class StageBuilder {
   void write_outputs(OpId op, TemplateInstruction& compute, std::vector<std::pair<OpId, TensorId>>& partial);
   void settle_outputs(OpId op, std::int32_t made);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
+  std::int32_t add_output(TensorId output, std::int32_t block);
   void emit_parallel_loss(OpId op);
 
   // ---- Collectives (stage_collectives.cpp).
@@ -57,6 +59,25 @@ class StageBuilder {
   void rearrange_inputs(OpId op, std::int32_t not_before);
   void rearrange_ahead(const Launch& launch, const Launch* next);
   void reduce(OpId op, TensorId output, std::int32_t made);
+
+  // ---- Ring attention (ring_attention.cpp).
+  struct Ring;
+  // Keys and values of one position, or their gradients, and what has sent on the block before them.
+  struct Block {
+    std::array<Place, 2> places;
+    std::int32_t sent = -1;
+  };
+  void emit_ring(OpId op, Purpose purpose);
+  void ring_forward(const Ring& ring);
+  void ring_backward(const Ring& ring);
+  Block pass_on(const Ring& ring, const char* what, const std::array<TensorId, 2>& tensors,
+                const Block& block, std::int32_t positions, std::initializer_list<std::int32_t> not_before);
+  std::int32_t ring_attend(const Ring& ring, std::int32_t step, const Block& block,
+                           const std::vector<std::int32_t>& results);
+  std::int32_t ring_add(const Ring& ring, std::int32_t step, const std::vector<std::int32_t>& reads,
+                        const std::vector<std::int32_t>& writes, std::int32_t after);
+  std::int32_t ring_part(const Ring& ring, std::int32_t step, TensorId tensor, std::int32_t positions);
+  std::int32_t ring_sum(const Ring& ring, TensorId tensor);
 
   // ---- Lists.
   void emit_all(const std::vector<Launch>& launches, Purpose purpose);
@@ -82,8 +103,8 @@ class StageBuilder {
   std::map<std::pair<TensorId, PlacementId>, Place> rearranged_;
   std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.
   std::vector<bool> seen_blocks_;
-  std::vector<TensorId> received_;                       // From a neighbour.
-  std::array<bool, kExpertStream + 1> received_read_{};  // By stream.
+  std::vector<TensorId> received_;                     // From a neighbour.
+  std::array<bool, kLoweredStreams> received_read_{};  // By stream.
 };
 
 // "layer3.qkv" → "qkv", "d_layer3.qkv" → "d_qkv": the layer is a field of the instruction.

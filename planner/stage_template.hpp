@@ -27,7 +27,8 @@ struct GraphIndex {
   std::vector<std::vector<OpId>> readers;  // By tensor.
 };
 
-// Fixed streams of every lowered role. Sends and receives have one each per neighbour in the pipeline.
+// Fixed streams of every lowered role. Sends and receives have one each per neighbour in the pipeline. Of a
+// ring of keys and values what is sent is on the context-parallel stream, what is received on one of its own.
 enum LoweredStream : std::int32_t {
   kComputeStream,
   kTensorStream,
@@ -37,7 +38,9 @@ enum LoweredStream : std::int32_t {
   kRecvNext,
   kDataStream,
   kContextStream,
-  kExpertStream
+  kExpertStream,
+  kContextRecv,
+  kLoweredStreams
 };
 std::vector<Stream> lowered_streams();
 
@@ -79,6 +82,9 @@ struct TemplateInstruction {
   std::vector<TemplateOperand> operands;
   std::vector<OpId> ops;
   std::int32_t part = -1;
+  // Nothing of another pass comes between this one and the next: a message sent and the one received beside
+  // it, so that all messages of an axis have one order on both sides.
+  bool with_next = false;
   bool reads_input = false;              // First on its stream to read what the neighbouring stage sent.
   std::vector<std::int32_t> new_blocks;  // Forward: blocks whose parameters are read here for the first time.
 };

@@ -161,7 +161,8 @@ Drawn draw(Random& random, bool experts) {
   Drawn drawn;
   PlanShorthand& plan = drawn.plan;
   plan.tp = pick(random, {1, 1, 2});
-  plan.settings.context_parallel = pick(random, {1, 1, 2});
+  plan.settings.context_parallel = pick(random, {1, 1, 2, 4});
+  plan.settings.context_form = pick(random, {ContextForm::kAllGather, ContextForm::kRing});
   plan.pp = pick(random, {1, 2, 4});
   plan.dp = pick(random, {1, 2, 2});
   if (experts) {
@@ -201,6 +202,35 @@ TEST_CASE("one rank computes the graph", "[executor]") {
   check_plan(test::tiny_gpt(), plan, 1, false);
 }
 
+TEST_CASE("keys and values that travel round a ring meet every query", "[executor]") {
+  TransformerConfig windowed = test::tiny_llama();
+  windowed.local.window = 3;
+  windowed.local.layers = {true, false, true, false, true, false, true, false};
+  TransformerConfig chunked = test::tiny_llama();
+  chunked.local.chunk = 2;
+  TransformerConfig sinks = test::tiny_llama();
+  sinks.attention_sinks = true;
+  for (const TransformerConfig& config :
+       {test::tiny_llama(), test::tiny_gpt(), test::tiny_latent(), windowed, chunked, sinks}) {
+    for (const std::int32_t tp : {1, 2}) {
+      for (const ContextForm form : {ContextForm::kAllGather, ContextForm::kRing}) {
+        PlanShorthand plan;
+        plan.tp = tp;
+        plan.dp = 1;
+        plan.global_batch = 1;
+        plan.settings.context_parallel = 4;
+        plan.settings.context_form = form;
+        plan.settings.sequence = 16;
+        plan.settings.sequence_parallel = tp > 1;
+        plan.settings.expert_slot_factor = 2;
+        INFO(fmt::format("{}, window {}, chunk {}, tp {}, {}", config.name, config.local.window,
+                         config.local.chunk, tp, to_string(form)));
+        check_plan(config, plan, 4 * tp, true);
+      }
+    }
+  }
+}
+
 TEST_CASE("random plans compute the loss and gradients of the whole graph", "[executor]") {
   Random random(20260211);
   std::map<std::string, int> of_schedule;
@@ -211,13 +241,13 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
     const TransformerConfig config = models[static_cast<std::size_t>(done) % models.size()];
     const Drawn drawn = draw(random, config.experts.count > 0);
     const Plan& settings = drawn.plan.settings;
-    INFO(
-        fmt::format("plan {}: {} {}, tp {}, cp {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
-                    "zero {}, {}, {}",
-                    done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
-                    settings.expert_parallel, drawn.plan.pp, drawn.plan.dp, drawn.plan.virtual_stages,
-                    drawn.plan.global_batch, settings.microbatch_size, settings.sequence_parallel,
-                    settings.zero_stage, to_string(settings.recompute), settings.kernel_set));
+    INFO(fmt::format(
+        "plan {}: {} {}, tp {}, cp {} {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
+        "zero {}, {}, {}",
+        done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
+        to_string(settings.context_form), settings.expert_parallel, drawn.plan.pp, drawn.plan.dp,
+        drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
+        settings.sequence_parallel, settings.zero_stage, to_string(settings.recompute), settings.kernel_set));
     try {
       check_plan(config, drawn.plan, drawn.gpus, done % 2 == 0);
     } catch (const Error& error) {
