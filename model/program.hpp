@@ -161,8 +161,9 @@ struct Instruction {
   Range after;     // Into Role::edges.
   Range operands;  // Into Role::operands.
   Range ops;       // Into Role::ops: what a compute does, in order; empty where the Graph has no op for it.
-  // Of an op that several instructions share (the loss over a divided vocabulary): which of them; −1: all of
-  // it.
+  // Of an op that several instructions share: which of them; −1: all of it. The loss over a divided
+  // vocabulary has three. Of ring attention 2i is the product with the i-th block of keys and values, 2i + 1
+  // what adds its result to those before.
   std::int32_t part = -1;
   Piece piece;  // Of its operands that have a sequence; bytes and kernel are the piece's.
 };
@@ -193,6 +194,8 @@ struct Split {
   AxisId axis;
   bool zigzag =
       false;  // Of 2n equal pieces, position i has pieces i and 2n − 1 − i: balances causal attention.
+  // The part is that of the rank so many positions before (cyclic): of a block that travels round a ring.
+  std::int32_t shift = 0;
   bool operator==(const Split&) const = default;
 };
 struct Placement {

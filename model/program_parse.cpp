@@ -138,6 +138,9 @@ void ProgramParser::read_placement() {
     Split split;
     split.dim = DimId(in_.expect_integer("a dimension", 0, kMaxInt32));
     split.zigzag = in_.accept_word("zigzag");
+    if (in_.accept_word("shift")) {
+      split.shift = static_cast<std::int32_t>(in_.expect_integer("a number of positions", 1, kMaxInt32));
+    }
     split.axis = read_axis_reference();
     placement.splits.push_back(split);
   } while (in_.accept_punctuation(','));

@@ -206,6 +206,7 @@ void Printer::print_graph_facts() {
     for (std::size_t i = 0; i < placement.splits.size(); ++i) {
       const Split& split = placement.splits[i];
       add("{}split {}{}", i == 0 ? "" : ", ", split.dim.value, split.zigzag ? " zigzag" : "");
+      if (split.shift != 0) add(" shift {}", split.shift);
       print_axis(split.axis);
     }
     add_text("\n");

@@ -140,18 +140,14 @@ void check_divisible(const Plan& plan, const Graph& graph, Faults& faults) {
 
 // What the roles' rules (planner/sharding.hpp) would divide wrongly, each once.
 void check_mechanisms(const Plan& plan, const Graph& graph, Faults& faults) {
-  bool across_heads = false, local = false;
+  bool across_heads = false;
   for (const Op& op : graph.ops) {
     const OpAttributes& attributes = op.attributes;
-    local = local || (op.kind == OpKind::kAttention && (attributes.window > 0 || attributes.chunk > 0));
     across_heads = across_heads ||
                    (op.kind == OpKind::kNorm && attributes.weight && graph[op.inputs[1]].shape.size() > 1);
   }
   if (across_heads && plan.tensor_parallel() > 1) {
     faults.push_back("plan.tp: the norm of q and k over all heads would see one rank's alone; use tp 1");
-  }
-  if (local && plan.context_parallel > 1) {
-    faults.push_back("plan.cp: attention within a window isn't divided evenly by zigzag order; use cp 1");
   }
 }
 

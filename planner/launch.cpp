@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/context_attention.hpp"
 #include "planner/stage_template.hpp"
 
 namespace orrery {
@@ -46,20 +47,36 @@ void set_matmul_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kern
   }
 }
 
-void set_attention_shape(const Graph& graph, const Op& op, const Sizes& sizes, Kernel& kernel) {
+// `keys`: how many there are, of which a query sees those that the mask leaves; `pairs`: of one sequence and
+// head.
+void set_attention_shape(const Graph& graph, const Op& op, const Sizes& sizes, std::int64_t keys,
+                         double pairs, Kernel& kernel) {
   const std::vector<DimId>& query = graph[op.inputs[0]].shape;
   const std::int64_t sequence = sizes[query[1].index()];
   const std::int64_t value_dim = sizes[graph[op.inputs[2]].shape[3].index()];
-  kernel.m = kernel.n = sequence;
+  kernel.m = sequence;
+  kernel.n = keys;
   // Latent attention has values of another size than keys: the mean does the same arithmetic.
   kernel.k = (sizes[query[3].index()] + value_dim) / 2;
   // The heads' dimension may be shared with keys and values (multi-head attention) or not (grouped).
   kernel.batch = sizes[query[0].index()] * sizes[query[2].index()];
-  // Within a window every query sees about as many keys: a plain product with the mean of them.
-  const OpAttributes& attributes = op.attributes;
-  const bool local = (attributes.window > 0 && attributes.window < sequence) ||
-                     (attributes.chunk > 0 && attributes.chunk < sequence);
-  if (local) kernel.n = std::llround(attention_pairs(attributes, sequence) / static_cast<double>(sequence));
+  // Within a window, and of blocks that travel round a ring, every query sees about as many keys: a plain
+  // product with the mean of them. What is left is a causal triangle.
+  const double mean = pairs / static_cast<double>(sequence);
+  if (std::abs(2 * mean - static_cast<double>(keys)) > 1e-9 * mean) kernel.n = std::llround(mean);
+}
+
+// What a rank's attention works on: all keys, or one block of them.
+void add_attention(const Graph& graph, OpId id, const Sharding& sharding, std::int32_t ring_step,
+                   Kernel& kernel) {
+  const Op& op = graph[id];
+  const Sizes& sizes = sharding.sizes(id);
+  const std::int64_t local = sizes[graph[op.inputs[0]].shape[1].index()];
+  const std::int32_t degree = sharding.context_parallel();
+  const double pairs = ring_step >= 0 ? ring_step_pairs(op.attributes, local * degree, degree, ring_step)
+                                      : context_pairs(op.attributes, local * degree, degree);
+  kernel.flops += flops(graph, op, sizes) * (pairs / attention_pairs(op.attributes, local));
+  set_attention_shape(graph, op, sizes, ring_step >= 0 ? local : local * degree, pairs, kernel);
 }
 
 struct LaunchTraffic {
@@ -153,14 +170,12 @@ Kernel launch_kernel(const Graph& graph, const GraphIndex& index, const Plan& pl
   for (const OpId id : launch.ops) {
     const Op& op = graph[id];
     const Sizes& sizes = sharding.sizes(id);
-    // Each context-parallel rank's queries meet the keys of all of them: in zigzag order as many for each.
-    const bool attends = op.kind == OpKind::kAttention || op.kind == OpKind::kAttentionGrad;
-    kernel.flops += flops(graph, op, sizes) * (attends ? sharding.context_parallel() : 1);
-    if (kernel.kind == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
-    if (kernel.kind == KernelKind::kAttention || kernel.kind == KernelKind::kAttentionBackward) {
-      set_attention_shape(graph, op, sizes, kernel);
-      kernel.n *= sharding.context_parallel();
+    if (op.kind == OpKind::kAttention || op.kind == OpKind::kAttentionGrad) {
+      add_attention(graph, id, sharding, launch.ring_step, kernel);
+    } else {
+      kernel.flops += flops(graph, op, sizes);
     }
+    if (kernel.kind == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
     if (kernel.kind == KernelKind::kEmbedding) {
       traffic.add_embedding(id, kernel);
     } else {

@@ -15,6 +15,7 @@ struct GraphIndex;
 
 struct Launch {
   std::vector<OpId> ops;
+  std::int32_t ring_step = -1;  // Of ring attention: the one block of keys and values that it works on.
 };
 
 // Cuts a run of ops into launches. Ops of different blocks join only if `across_blocks`; nothing joins a

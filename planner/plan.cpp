@@ -14,6 +14,14 @@ std::string_view to_string(Recompute recompute) {
   return "";
 }
 
+std::string_view to_string(ContextForm form) {
+  switch (form) {
+    case ContextForm::kAllGather: return "all_gather";
+    case ContextForm::kRing: return "ring";
+  }
+  return "";
+}
+
 std::vector<const std::vector<RankId>*> pipeline_positions(const PipelineReplica& replica) {
   std::vector<const std::vector<RankId>*> positions;
   for (const Stage& stage : replica.stages) {

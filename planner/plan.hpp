@@ -25,6 +25,11 @@ struct Cluster;
 enum class Recompute : std::uint8_t { kNone, kFull, kTensors, kAuto };
 std::string_view to_string(Recompute recompute);
 
+// How queries meet the keys and values of other context-parallel ranks: gathered before attention, or block
+// by block as they travel round the ranks (ring attention; Megatron-LM's cp-comm-type all_gather and p2p).
+enum class ContextForm : std::uint8_t { kAllGather, kRing };
+std::string_view to_string(ContextForm form);
+
 // A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head). It may be
 // empty.
 struct Stage {
@@ -48,6 +53,7 @@ struct Plan {
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
   std::int32_t interleave_group = 0;  // Micro-batches per group of the interleaved schedule; 0: its default.
   std::int32_t context_parallel = 1;
+  ContextForm context_form = ContextForm::kAllGather;
   std::int32_t expert_parallel =
       1;  // Divides data · context parallel ranks; experts are divided by tp as well.
   // Slots of an expert, relative to its equal share of the tokens (Graph's bind): 1 costs what balanced

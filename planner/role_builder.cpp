@@ -278,7 +278,11 @@ class RoleBuilder {
         if (next == count || done[p] * size(next) < done[next] * size(p)) next = p;
       }
       if (next == count) break;
-      visit(next, done[next]++);
+      // What has to stay together does: a message sent and the one received beside it.
+      for (bool more = true; more;) {
+        more = list(index + next)[done[next]].with_next;
+        visit(next, done[next]++);
+      }
     }
   }
 

@@ -8,6 +8,12 @@ namespace {
 // Stands for all passes where parameters stay gathered until the step's end.
 constexpr std::size_t kAnyPass = static_cast<std::size_t>(-1);
 
+// A weights' backward has to gather where it recomputes.
+const char* suffix_of(PassKind pass) {
+  if (pass == PassKind::kForward) return "";
+  return pass == PassKind::kBackwardWeight ? "_for_weights" : "_again";
+}
+
 }  // namespace
 
 RoleGathers::RoleGathers(RoleState& state, RoleOptimizer& optimizer)
@@ -36,7 +42,7 @@ void RoleGathers::expect(std::size_t pass, const Pass& kind, std::size_t paramet
   // before.
   gathered.layer = state_.parameters[parameter].tied ? layer : state_.buckets[bucket].layer;
   gathered.microbatch = reshard ? kind.microbatch : -1;
-  gathered.again = reshard && kind.kind != PassKind::kForward;
+  if (reshard) gathered.suffix = suffix_of(kind.kind);
 }
 
 std::size_t RoleGathers::use_of(std::size_t pass, std::size_t bucket) const {
@@ -66,10 +72,9 @@ void RoleGathers::post(Gathered& gathered, bool first) {
   RoleWriter& out = state_.out;
   const Bucket& bucket = state_.buckets[gathered.bucket];
   const DType dtype = state_.plan.compute_dtype;
-  const std::string again = gathered.again ? "_again" : "";
   for (const std::size_t p : bucket.parameters) {
     Buffer whole = state_.parameters[p].whole_weights;
-    whole.label = out.symbols.label(out.symbols.labels[whole.label.index()] + ".gathered" + again);
+    whole.label = out.symbols.label(out.symbols.labels[whole.label.index()] + ".gathered" + gathered.suffix);
     if (state_.parameters[p].tied) whole.layer = gathered.layer;
     whole.microbatch = gathered.microbatch;
     whole.persistent = false;
@@ -77,7 +82,7 @@ void RoleGathers::post(Gathered& gathered, bool first) {
     out.role.buffers.push_back(whole);
   }
   Instruction& gather =
-      out.open(bucket.kind + "parameters.gather" + again, kGatherStream, Purpose::kParameterGather);
+      out.open(bucket.kind + "parameters.gather" + gathered.suffix, kGatherStream, Purpose::kParameterGather);
   gather.layer = gathered.layer;
   gather.microbatch = gathered.microbatch;
   gather.work =

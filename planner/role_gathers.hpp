@@ -34,7 +34,7 @@ class RoleGathers {
   struct Gathered {
     std::size_t bucket = 0;
     std::int32_t layer = 0, microbatch = -1;
-    bool again = false;                 // In a backward.
+    const char* suffix = "";            // Tells gathers of one micro-batch's passes apart.
     std::int32_t gather = -1;           // Instruction, once it is posted.
     std::vector<std::int32_t> buffers;  // By parameter of the bucket.
   };

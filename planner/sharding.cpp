@@ -44,7 +44,8 @@ Sharding::Sharding(const Graph& graph, const Plan& plan, ShardingAxes axes)
       context_parallel_(plan.context_parallel),
       expert_parallel_(plan.expert_parallel),
       axes_(axes),
-      scatter_(plan.sequence_parallel && tensor_parallel_ > 1) {
+      scatter_(plan.sequence_parallel && tensor_parallel_ > 1),
+      ring_(plan.context_form == ContextForm::kRing) {
   set_sizes(plan);
   classify_ops();
   unreduced_.resize(graph.tensors.size());
@@ -64,6 +65,32 @@ Sharding::Sharding(const Graph& graph, const Plan& plan, ShardingAxes axes)
     of_tokens_.push_back(intern(place(id, true, scattered, Rows::kOfTokens)));
     of_experts_.push_back(intern(place(id, true, scattered, Rows::kOfExperts)));
   }
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (rings(OpId(static_cast<std::int64_t>(o)))) add_shifted(graph.ops[o]);
+  }
+}
+
+// Where keys and values are while they travel; of a backward their gradients too.
+void Sharding::add_shifted(const Op& op) {
+  std::vector<TensorId> travel = {op.inputs[1], op.inputs[2]};
+  if (op.kind == OpKind::kAttentionGrad) travel.insert(travel.end(), {op.outputs[1], op.outputs[2]});
+  for (const TensorId tensor : travel) {
+    const PlacementId home = stored(tensor);
+    const auto [found, is_new] = shifted_.try_emplace(home);
+    if (!is_new) continue;
+    for (std::int32_t positions = 1; positions < context_parallel_; ++positions) {
+      Placement placement = placements_[home.index()];
+      for (Split& split : placement.splits) {
+        if (split.axis == axes_.context) split.shift = positions;
+      }
+      found->second.push_back(intern(placement));
+    }
+  }
+}
+
+PlacementId Sharding::shifted(TensorId tensor, std::int32_t positions) const {
+  if (positions % context_parallel_ == 0) return stored(tensor);
+  return shifted_.at(stored(tensor))[static_cast<std::size_t>(positions - 1)];
 }
 
 // A rank's slots follow from its own tokens; all slots are those of the ranks that exchange rows.
@@ -193,7 +220,8 @@ bool Sharding::attends(OpId op) const {
 
 PlacementId Sharding::needed(OpId op, TensorId input) const {
   // Keys and values are attention's second and third input.
-  if (attends(op) && (input == graph_[op].inputs[1] || input == graph_[op].inputs[2])) {
+  const bool gathers = attends(op) && !ring_;
+  if (gathers && (input == graph_[op].inputs[1] || input == graph_[op].inputs[2])) {
     return everywhere_[input.index()];
   }
   if (has_rows_[input.index()] && at_tokens(graph_[op].kind)) return of_tokens_[input.index()];
@@ -212,7 +240,7 @@ AxisId Sharding::partial_over(OpId op, TensorId output) const {
   if (sums_partials_[op.index()]) return axes_.tensor;
   const bool of_keys =
       of.kind == OpKind::kAttentionGrad && (output == of.outputs[1] || output == of.outputs[2]);
-  if (attends(op) && of_keys) return axes_.context;
+  if (attends(op) && of_keys) return ring_ ? AxisId() : axes_.context;
   if (!sharded(op) || sharded(output) || !has_tokens(output)) return {};
   const bool contracts = of.kind == OpKind::kMatmul || of.kind == OpKind::kMatmulGradInput ||
                          of.kind == OpKind::kEmbedding || of.kind == OpKind::kHeadConcatGrad;

@@ -11,8 +11,8 @@
 //   pass
 //     merge-collectives);
 //   - context parallelism divides the sequence of every activation and input, in zigzag order. Attention
-//   alone
-//     mixes positions: it gathers the keys and values, and their gradients are sums over the group;
+//     alone mixes positions: it gathers the keys and values, and their gradients are sums over the group; or
+//     they travel round the group block by block, and their gradients with them (planner/ring_attention.cpp);
 //   - expert parallelism divides the experts' weights, and the rows that experts work on: where tokens are
 //     dispatched and combined a rank has the rows of its own tokens for all experts (split along the slots),
 //     where experts work it has the rows of all the group's tokens for its own experts. An all-to-all stands
@@ -23,6 +23,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "model/graph.hpp"
@@ -60,6 +61,10 @@ class Sharding {
   AxisId partial_over(OpId op, TensorId output) const;
   // A partial sum that is left so: its one reader adds it to others.
   bool unreduced(TensorId tensor) const { return unreduced_[tensor.index()]; }
+  // Whether an op meets keys and values that travel round the context-parallel group.
+  bool rings(OpId op) const { return ring_ && attends(op); }
+  // Keys, values or their gradients of the position so many before the rank's own.
+  PlacementId shifted(TensorId tensor, std::int32_t positions) const;
   // A parameter's gradient that each rank of the tensor-parallel group has only a part of, though all hold
   // the parameter.
   bool partial_gradient(OpId op, TensorId output) const;
@@ -86,6 +91,7 @@ class Sharding {
   void set_sizes(const Plan& plan);
   void classify_ops();
   void find_partial_sums();
+  void add_shifted(const Op& op);
   bool attends(OpId op) const;
   bool has_tokens(TensorId tensor) const;
   Placement place(TensorId tensor, bool over_context, bool scattered, Rows rows) const;
@@ -95,6 +101,7 @@ class Sharding {
   std::int32_t tensor_parallel_, context_parallel_, expert_parallel_;
   ShardingAxes axes_;
   bool scatter_;  // Sequence parallelism is on and there is something to divide.
+  bool ring_;
   Sizes global_;
   std::array<std::array<Sizes, 2>, 2> sizes_;  // [as experts see them][scattered]
   std::vector<bool> sharded_tensor_, sharded_op_, of_expert_, expert_op_, has_rows_;
@@ -104,6 +111,8 @@ class Sharding {
   // not (is) an expert's; with its whole sequence over the context-parallel group too; rows as stored, but at
   // tokens.
   std::vector<PlacementId> stored_, gathered_, of_experts_, everywhere_, of_tokens_;
+  // By the placement of keys and values at home, by positions − 1.
+  std::map<PlacementId, std::vector<PlacementId>> shifted_;
 };
 
 // Size of the vocabulary as stored: a multiple of `multiple` · degree (Megatron-LM pads so).

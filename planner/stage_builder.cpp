@@ -208,18 +208,23 @@ void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
       parameter.partial = parameter.partial || sharding_.partial_gradient(id, output);
       continue;
     }
-    const bool gradient = data.kind == TensorKind::kGradient;
-    Place place;
-    place.buffer = add_buffer(prefix_ + without_layer(data.name), op.block,
-                              gradient ? MemoryCategory::kWorkspace : MemoryCategory::kActivations, output,
-                              sharding_.stored(output));
-    places_[output.value] = place;
+    const std::int32_t buffer = add_output(output, op.block);
     if (sharding_.partial_over(id, output).valid() && !sharding_.unreduced(output)) {
       partial.emplace_back(id, output);
     } else {
-      touch(compute, {place.buffer, false, true});
+      touch(compute, {buffer, false, true});
     }
   }
+}
+
+std::int32_t StageBuilder::add_output(TensorId output, std::int32_t block) {
+  const bool gradient = graph_[output].kind == TensorKind::kGradient;
+  Place place;
+  place.buffer = add_buffer(prefix_ + without_layer(graph_[output].name), block,
+                            gradient ? MemoryCategory::kWorkspace : MemoryCategory::kActivations, output,
+                            sharding_.stored(output));
+  places_[output.value] = place;
+  return place.buffer;
 }
 
 // The logits in fp32, from where the loss and its gradient read them.
@@ -328,12 +333,22 @@ void StageBuilder::emit_all(const std::vector<Launch>& launches, Purpose purpose
     if (op.block != block) ++region_;
     block = op.block;
     remake_inputs(launch);
-    if (op.kind == OpKind::kCrossEntropy) widen_logits(launch.ops.front());
-    if (op.kind == OpKind::kCrossEntropy && sharding_.sharded(launch.ops.front())) {
-      emit_parallel_loss(launch.ops.front());
-    } else {
-      emit(launch, purpose);
-    }
+    emit_any(launch, purpose);
+  }
+}
+
+// What takes several instructions has a builder of its own.
+void StageBuilder::emit_any(const Launch& launch, Purpose purpose) {
+  const OpId first = launch.ops.front();
+  const bool is_loss = graph_[first].kind == OpKind::kCrossEntropy;
+  if (is_loss) widen_logits(first);
+  if (is_loss && sharding_.sharded(first)) {
+    emit_parallel_loss(first);
+  } else if (sharding_.rings(first)) {
+    assert(launch.ops.size() == 1);
+    emit_ring(first, purpose);
+  } else {
+    emit(launch, purpose);
   }
 }
 

@@ -3,6 +3,7 @@
 // ops whatever moves a tensor from where one leaves it to where the next needs it.
 
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -41,9 +42,11 @@ class StageBuilder {
   static void touch(TemplateInstruction& instruction, TemplateOperand operand);
   void read(TemplateInstruction& instruction, TensorId tensor);
   void emit(const Launch& launch, Purpose purpose);
+  void emit_any(const Launch& launch, Purpose purpose);
   void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
   void write_outputs(OpId op, TemplateInstruction& compute, std::vector<std::pair<OpId, TensorId>>& partial);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
+  std::int32_t add_output(TensorId output, std::int32_t block);
   void emit_parallel_loss(OpId op);
   void widen_logits(OpId loss);
   std::int64_t widening(OpId op) const;
@@ -54,6 +57,22 @@ class StageBuilder {
   Place rearranged(TensorId tensor, PlacementId placement, std::int32_t block);
   void rearrange_inputs(OpId op);
   void reduce(OpId op, TensorId output, std::int32_t made);
+
+  // ---- Ring attention (ring_attention.cpp).
+  struct Ring;
+  // Keys and values of one position, or their gradients.
+  using Block = std::array<Place, 2>;
+  void emit_ring(OpId op, Purpose purpose);
+  void ring_forward(const Ring& ring);
+  void ring_backward(const Ring& ring);
+  Block pass_on(const Ring& ring, const char* what, const std::array<TensorId, 2>& tensors,
+                const Block& block, std::int32_t positions);
+  void ring_attend(const Ring& ring, std::int32_t step, const Block& block,
+                   const std::vector<std::int32_t>& results);
+  void ring_add(const Ring& ring, std::int32_t step, const std::vector<std::int32_t>& reads,
+                const std::vector<std::int32_t>& writes);
+  std::int32_t ring_part(const Ring& ring, std::int32_t step, TensorId tensor, std::int32_t positions);
+  std::int32_t ring_sum(const Ring& ring, TensorId tensor);
 
   // ---- Lists.
   void emit_all(const std::vector<Launch>& launches, Purpose purpose);

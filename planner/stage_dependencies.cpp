@@ -27,7 +27,7 @@ class ListDependencies {
         received_(pass == PassKind::kForward ? stage.input_buffer : stage.output_gradient_buffer),
         touchers_{std::vector<Pieces>(stage.microbatch_buffers.size(), Pieces(1)),
                   std::vector<Pieces>(stage.persistent_buffers.size(), Pieces(1))},
-        waits_for_input_(static_cast<std::size_t>(kGatherStream) + 1) {}
+        waits_for_input_(kLoweredStreams) {}
 
   void run(bool blocking) {
     for (std::size_t i = 0; i < list_.size(); ++i) {
@@ -35,7 +35,7 @@ class ListDependencies {
       TemplateInstruction& instruction = list_[i];
       instruction.after.clear();
       for (const TemplateOperand& operand : instruction.operands) wait(instruction, operand);
-      if (blocking && i > 0) wait_for(instruction, index - 1);
+      if (blocking) wait_for_previous(index);
       if (instruction.ahead) wait_for(instruction, last_compute_);
       for (const TemplateOperand& operand : instruction.operands) note(instruction, operand, index);
       if (instruction.stream == kComputeStream) last_compute_ = index;
@@ -77,6 +77,18 @@ class ListDependencies {
       return;
     }
     instruction.after.push_back(on);
+  }
+
+  // A message sent and the one received beside it wait for each other on some other rank, so only what comes
+  // after waits for both.
+  void wait_for_previous(std::int32_t index) {
+    const auto beside = [&](std::int32_t i) {
+      return i >= 0 && list_[static_cast<std::size_t>(i)].with_next;
+    };
+    TemplateInstruction& instruction = list_[static_cast<std::size_t>(index)];
+    const std::int32_t previous = beside(index - 1) ? index - 2 : index - 1;
+    wait_for(instruction, previous);
+    if (beside(previous - 1)) wait_for(instruction, previous - 1);
   }
 
   void wait(TemplateInstruction& instruction, const TemplateOperand& operand) {

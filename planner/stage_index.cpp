@@ -21,8 +21,9 @@ GraphIndex::GraphIndex(const Graph& graph)
 }
 
 std::vector<Stream> lowered_streams() {
-  return {{"compute", 0},   {"tensor", 0}, {"send_next", 0}, {"recv_previous", 0}, {"send_previous", 0},
-          {"recv_next", 0}, {"data", 0},   {"context", 0},   {"expert", 0},        {"gather", 0}};
+  return {{"compute", 0},       {"tensor", 0},       {"send_next", 0}, {"recv_previous", 0},
+          {"send_previous", 0}, {"recv_next", 0},    {"data", 0},      {"context", 0},
+          {"expert", 0},        {"recv_context", 0}, {"gather", 0}};
 }
 
 LabelId SymbolTable::label(const std::string& text) {

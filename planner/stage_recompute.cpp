@@ -53,7 +53,7 @@ void StageBuilder::remake_inputs(const Launch& launch) {
   // What is gathered here serves other recomputation of the block, not its backward: as with whole layers.
   region_ = -region_;
   for (const Launch& one : cut_launches(graph_, sharding_, again, in_.kernels, false)) {
-    emit(one, Purpose::kRecompute);
+    emit_any(one, Purpose::kRecompute);
   }
   region_ = -region_;
   prefix_.clear();

@@ -27,7 +27,8 @@ struct GraphIndex {
   std::vector<std::vector<OpId>> readers;  // By tensor.
 };
 
-// Fixed streams of every lowered role. Sends and receives have one each per neighbour in the pipeline.
+// Fixed streams of every lowered role. Sends and receives have one each per neighbour in the pipeline. Of a
+// ring of keys and values what is sent is on the context-parallel stream, what is received on one of its own.
 enum LoweredStream : std::int32_t {
   kComputeStream,
   kTensorStream,
@@ -38,7 +39,9 @@ enum LoweredStream : std::int32_t {
   kDataStream,
   kContextStream,
   kExpertStream,
-  kGatherStream  // ZeRO-3's parameters: they must not queue behind gradients.
+  kContextRecv,
+  kGatherStream,  // ZeRO-3's parameters: they must not queue behind gradients.
+  kLoweredStreams
 };
 std::vector<Stream> lowered_streams();
 
@@ -85,7 +88,10 @@ struct TemplateInstruction {
       0;               // Of a collective: a block in one phase. What a region moves twice can be moved once.
   bool ahead = false;  // Starts when the launch that it stands behind has ended, not earlier.
   // Set with dependencies.
-  std::vector<std::int32_t> after;       // Into the same list; only what the stream's order doesn't give.
+  std::vector<std::int32_t> after;  // Into the same list; only what the stream's order doesn't give.
+  // Nothing of another pass comes between this one and the next: a message sent and the one received beside
+  // it, so that all messages of an axis have one order on both sides.
+  bool with_next = false;
   bool reads_input = false;              // First on its stream to read what the neighbouring stage sent.
   std::vector<std::int32_t> new_blocks;  // Forward: blocks whose parameters are read here for the first time.
 };

@@ -90,7 +90,10 @@ std::string describe_degrees(const Plan& plan) {
   });
   if (!uniform) return fmt::format("{} replicas of different shape", plan.replicas.size());
   std::string text = fmt::format("tp {}, ", plan.tensor_parallel());
-  if (plan.context_parallel > 1) text += fmt::format("cp {}, ", plan.context_parallel);
+  if (plan.context_parallel > 1) {
+    text += fmt::format("cp {}{}, ", plan.context_parallel,
+                        plan.context_form == ContextForm::kRing ? " (ring)" : "");
+  }
   text += fmt::format("pp {}, ", positions);
   if (first.stages.size() > positions)
     text += fmt::format("virtual stages {}, ", first.stages.size() / positions);

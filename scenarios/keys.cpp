@@ -66,6 +66,7 @@ const std::vector<SectionKeys>& scenario_sections() {
        {"dp",
         "tp",
         "cp",
+        "context_parallel_form",
         "ep",
         "pp",
         "virtual_stages",

@@ -8,6 +8,8 @@ void read_degrees(const Section& section, PlanShorthand& plan) {
   section.integer("dp", plan.dp, 1, kMaxGpus);
   section.integer("tp", plan.tp, 1, kMaxGpus);
   section.integer("cp", plan.settings.context_parallel, 1, kMaxGpus);
+  section.choice<ContextForm>("context_parallel_form", plan.settings.context_form,
+                              {{"all_gather", ContextForm::kAllGather}, {"ring", ContextForm::kRing}});
   section.integer("ep", plan.settings.expert_parallel, 1, kMaxGpus);
   section.integer("pp", plan.pp, 1, kMaxGpus);
   section.integer("virtual_stages", plan.virtual_stages, 1, 1024);

@@ -23,7 +23,7 @@ void ReferenceOp::attention(bool backward) {
   const std::size_t keys = view_.key_positions.empty() ? s : view_.key_positions.size();
   const std::size_t g = size(in_shape(1)[2]), e = size(in_shape(2)[3]);
   const std::size_t operands = backward ? op_.inputs.size() - 3 : op_.inputs.size();
-  const bool sink = operands == 4;
+  const bool sink = operands == 4 && view_.first_keys;
   const OpAttributes& attributes = op_.attributes;
   const double scale =
       attributes.score_scale > 0 ? attributes.score_scale : 1 / std::sqrt(static_cast<double>(d));
@@ -40,7 +40,9 @@ void ReferenceOp::attention(bool backward) {
       if (cap > 0) capped[j] = cap * std::tanh(capped[j] / cap);
       total += p[j] = std::exp(capped[j]);
     }
-    for (double& x : p) x /= total;
+    // A backward has the sum over all keys, of which these may be a part.
+    if (backward) total = std::exp(in(operands + 1)[(b * s + i) * a + h]);
+    for (double& x : p) x = total > 0 ? x / total : 0;
     if (!backward) {
       out(1)[(b * s + i) * a + h] = std::log(total);
       for (std::size_t j = 0; j < keys; ++j) {

@@ -19,6 +19,8 @@ struct OpView {
   // Position in the sequence of each local token; empty: 0, 1, … Attention may see more keys than queries:
   // then these are the queries', and the keys have their own.
   std::vector<std::int64_t> positions, key_positions;
+  // Attention: these are the first of several blocks of keys. The sinks count, and get their gradient, there.
+  bool first_keys = true;
   std::int64_t vocab_begin = 0;  // The first local entry of the vocabulary.
   std::int64_t vocab = 0;  // Entries of the whole vocabulary; what lies beyond is padding. 0: all count.
   std::int64_t loss_tokens = 0;  // Tokens that the loss is a mean over; 0: the local ones.

@@ -55,7 +55,9 @@ Shard shard_of(const Graph& graph, const Program& program, TensorId tensor, Plac
       if (split.dim != dim) continue;
       const Coordinate& here = at[split.axis.index()];
       const auto& group = program.axes[split.axis.index()].groups[static_cast<std::size_t>(here.group)];
-      indices = divide(indices, group.size(), static_cast<std::size_t>(here.position), split.zigzag);
+      const auto ranks = static_cast<std::int32_t>(group.size());
+      const std::int32_t part = ((here.position - split.shift) % ranks + ranks) % ranks;
+      indices = divide(indices, group.size(), static_cast<std::size_t>(part), split.zigzag);
     }
   }
   return shard;

@@ -36,7 +36,9 @@ class Launch {
     if (instruction_.ops.begin == instruction_.ops.end) return cast();
     for (std::int32_t o = instruction_.ops.begin; o < instruction_.ops.end; ++o) {
       const Op& op = graph_[rank_.role().ops[static_cast<std::size_t>(o)]];
-      if (instruction_.part >= 0) {
+      if (attends(op) && instruction_.part % 2 == 1) {
+        add_ring_step(op, rank_, operands_);
+      } else if (instruction_.part >= 0 && !attends(op)) {
         run_loss_part(op);
       } else {
         run(op);
@@ -189,7 +191,9 @@ class Launch {
     std::vector<Values*> in, out;
     for (Bound& bound : inputs) in.push_back(&bound.values);
     for (Bound& bound : outputs) out.push_back(&bound.values);
-    run_op(graph_, op, view(), in, out);
+    OpView seen = view();
+    seen.first_keys = instruction_.part <= 0;
+    run_op(graph_, op, seen, in, out);
     for (std::size_t i = 0; i < op.outputs.size(); ++i) {
       if (outputs[i].buffer.valid()) store(op.outputs[i], outputs[i].buffer, outputs[i].values);
       made_[op.outputs[i]] = std::move(outputs[i]);

@@ -174,7 +174,8 @@ Drawn draw(Random& random, bool experts, const std::vector<std::string>& names) 
   Drawn drawn;
   PlanShorthand& plan = drawn.plan;
   plan.tp = pick(random, {1, 1, 2});
-  plan.settings.context_parallel = pick(random, {1, 1, 2});
+  plan.settings.context_parallel = pick(random, {1, 1, 2, 4});
+  plan.settings.context_form = pick(random, {ContextForm::kAllGather, ContextForm::kRing});
   plan.pp = pick(random, {1, 2, 4});
   plan.dp = pick(random, {1, 2, 2});
   if (experts) {
@@ -226,6 +227,34 @@ constexpr int kPlans = 60;
 #else
 constexpr int kPlans = 240;
 #endif
+TEST_CASE("keys and values that travel round a ring meet every query", "[executor]") {
+  TransformerConfig windowed = test::tiny_llama();
+  windowed.local.window = 3;
+  windowed.local.layers = {true, false, true, false, true, false, true, false};
+  TransformerConfig chunked = test::tiny_llama();
+  chunked.local.chunk = 2;
+  TransformerConfig sinks = test::tiny_llama();
+  sinks.attention_sinks = true;
+  for (const TransformerConfig& config :
+       {test::tiny_llama(), test::tiny_gpt(), test::tiny_latent(), windowed, chunked, sinks}) {
+    for (const std::int32_t tp : {1, 2}) {
+      for (const ContextForm form : {ContextForm::kAllGather, ContextForm::kRing}) {
+        PlanShorthand plan;
+        plan.tp = tp;
+        plan.dp = 1;
+        plan.global_batch = 1;
+        plan.settings.context_parallel = 4;
+        plan.settings.context_form = form;
+        plan.settings.sequence = 16;
+        plan.settings.sequence_parallel = tp > 1;
+        plan.settings.expert_slot_factor = 2;
+        INFO(fmt::format("{}, window {}, chunk {}, tp {}, {}", config.name, config.local.window,
+                         config.local.chunk, tp, to_string(form)));
+        check_plan(config, plan, 4 * tp, true);
+      }
+    }
+  }
+}
 
 TEST_CASE("random plans compute the loss and gradients of the whole graph", "[executor]") {
   Random random(20260211);
@@ -238,14 +267,15 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
     const std::vector<std::string> names = recompute_names(build_training_graph(config, DType::kBf16));
     const Drawn drawn = draw(random, config.experts.count > 0, names);
     const Plan& settings = drawn.plan.settings;
-    INFO(
-        fmt::format("plan {}: {} {}, tp {}, cp {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
-                    "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
-                    done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
-                    settings.expert_parallel, drawn.plan.pp, drawn.plan.dp, drawn.plan.virtual_stages,
-                    drawn.plan.global_batch, settings.microbatch_size, settings.sequence_parallel,
-                    settings.zero_stage, settings.zero_group, settings.zero_prefetch, settings.zero_reshard,
-                    describe_recompute(settings), settings.kernel_set, to_string(settings.passes)));
+    INFO(fmt::format(
+        "plan {}: {} {}, tp {}, cp {} {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
+        "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
+        done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
+        to_string(settings.context_form), settings.expert_parallel, drawn.plan.pp, drawn.plan.dp,
+        drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
+        settings.sequence_parallel, settings.zero_stage, settings.zero_group, settings.zero_prefetch,
+        settings.zero_reshard, describe_recompute(settings), settings.kernel_set,
+        to_string(settings.passes)));
     try {
       check_plan(config, drawn.plan, drawn.gpus, done % 2 == 0);
     } catch (const Error& error) {
