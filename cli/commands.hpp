@@ -13,6 +13,7 @@ namespace orrery {
 inline constexpr std::string_view kVersion = "0.1.0";  // That of CMakeLists.txt; a test compares them.
 
 void add_simulate(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_scenario(CLI::App& app);
 void add_model(CLI::App& app);
 void add_catalogue(CLI::App& app);

@@ -23,6 +23,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  orrery simulate scenarios/llama3-8b-8xh100.yaml\n"
     "  orrery simulate scenarios/llama3-70b-512xh100.yaml --set plan.pp=8 --json - --trace trace.json\n"
+    "  orrery memory scenarios/llama3-8b-8xh100.yaml\n"
     "  orrery scenario check scenarios/*.yaml\n"
     "  orrery model config.json\n"
     "  orrery validate training.csv\n"
@@ -70,6 +71,7 @@ int run(int argc, const char* const* argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   orrery::add_simulate(app);
+  orrery::add_memory(app);
   orrery::add_scenario(app);
   orrery::add_model(app);
   orrery::add_catalogue(app);

@@ -1,8 +1,13 @@
 #include "cli/prepare.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
 
 #include "base/error.hpp"
+#include "planner/recompute.hpp"
+#include "planner/recompute_choice.hpp"
 
 namespace orrery {
 
@@ -11,8 +16,18 @@ Prepared prepare(const std::filesystem::path& file, const Overrides& overrides) 
   prepared.scenario = load_scenario(file, overrides);
   const Scenario& scenario = prepared.scenario;
   prepared.graph = build_training_graph(scenario.model, scenario.plan.settings.compute_dtype);
+  const std::vector<std::string> unknown = recompute_faults(scenario.plan.settings, prepared.graph);
+  if (!unknown.empty()) {
+    fail(ErrorKind::kInput, "{}: {}", scenario.file.string(), fmt::join(unknown, "\n"));
+  }
   try {
     prepared.plan = expand(scenario.plan, prepared.graph, scenario.cluster.gpu_count());
+    if (prepared.plan.recompute == Recompute::kAuto) {
+      RecomputeChoice choice =
+          choose_recompute(prepared.plan, prepared.graph, scenario.cluster, scenario.profile);
+      prepared.scenario.notes.push_back(choice.text());
+      prepared.plan = std::move(choice.plan);
+    }
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{}: {}", scenario.file.string(), error.what()));
   }

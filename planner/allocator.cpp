@@ -110,8 +110,7 @@ AllocatorUse use_of_caching(const Role& role, const ExecutionOrder& order) {
       [&] { return allocator.device_calls(); }, [&] { return allocator.reserved_bytes(); });
 }
 
-AllocatorUse use_of_plan(const Role& role, const ExecutionOrder& order, const MemoryPlanOptions& options) {
-  const MemoryPlan plan = plan_memory(role, order, options);
+AllocatorUse use_of_plan(const Role& role, const ExecutionOrder& order, const MemoryPlan& plan) {
   const auto nothing = [](std::size_t) {};
   AllocatorUse use = measure(
       "memory plan", role, safe_lifetimes(role, order), nothing, nothing, [] { return std::int64_t{0}; },
@@ -124,7 +123,8 @@ AllocatorUse use_of_plan(const Role& role, const ExecutionOrder& order, const Me
 std::vector<AllocatorUse> compare_allocators(const Program& program, RoleId role) {
   const Role& its = program.roles[role.index()];
   const ExecutionOrder order(program, role);
-  return {use_of_own_memory(its, order), use_of_caching(its, order), use_of_plan(its, order)};
+  return {use_of_own_memory(its, order), use_of_caching(its, order),
+          use_of_plan(its, order, plan_memory(its, order))};
 }
 
 }  // namespace orrery

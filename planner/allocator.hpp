@@ -31,8 +31,7 @@ AllocatorUse use_of_own_memory(const Role& role, const ExecutionOrder& order);
 // done with it (PyTorch's record_stream).
 AllocatorUse use_of_caching(const Role& role, const ExecutionOrder& order);
 // The arena of a plan: one cudaMalloc, no requests while running.
-AllocatorUse use_of_plan(const Role& role, const ExecutionOrder& order,
-                         const MemoryPlanOptions& options = {});
+AllocatorUse use_of_plan(const Role& role, const ExecutionOrder& order, const MemoryPlan& plan);
 // All three, in that order.
 std::vector<AllocatorUse> compare_allocators(const Program& program, RoleId role);
 

@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "planner/kernel_set.hpp"
 #include "planner/plan.hpp"
+#include "planner/recompute.hpp"
 #include "planner/sharding.hpp"
 #include "topology/cluster.hpp"
 
@@ -271,6 +272,7 @@ std::vector<std::string> check(const Plan& plan, const Graph& graph) {
   if (faults.empty()) check_mechanisms(plan, graph, faults);
   if (faults.empty()) check_zero(plan, faults);
   check_settings(plan, graph, faults);
+  for (std::string& fault : recompute_faults(plan, graph)) faults.push_back(std::move(fault));
   check_size(plan, graph, faults);
   return faults;
 }
@@ -305,6 +307,7 @@ std::vector<std::string> warnings(const Plan& plan, const Graph& graph, const Cl
     }
   }
   if (!plan.idle.empty()) found.push_back(fmt::format("{} GPUs stay idle", plan.idle.size()));
+  for (std::string& warning : recompute_warnings(plan, graph)) found.push_back(std::move(warning));
   return found;
 }
 

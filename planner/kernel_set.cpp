@@ -15,7 +15,7 @@ const std::array<KernelSet, 4>& kernel_sets() {
         {OpKind::kAdd, OpKind::kNorm},
         {OpKind::kNormGrad, OpKind::kAdd},
         {OpKind::kAdd, OpKind::kDropoutGrad}}},
-      {"megatron", {{OpKind::kDropout, OpKind::kAdd}}},
+      {"megatron", {{OpKind::kDropout, OpKind::kAdd}}, true},
   }};
   return sets;
 }

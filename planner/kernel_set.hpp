@@ -19,6 +19,9 @@ struct Fusion {
 struct KernelSet {
   std::string name;
   std::vector<Fusion> fusions;
+  // The loss and its gradient work on fp32 logits, which a launch of their own makes; the 16-bit ones are
+  // then free.
+  bool fp32_loss = false;
 
   bool fuses(OpKind first, OpKind second) const;
 };
@@ -26,7 +29,9 @@ struct KernelSet {
 // "reference": one launch per op. "orrery-cuda": residual additions join the norm that reads them, dropout
 // joins the addition, and the backward of a norm adds the residual's gradient itself. "orrery-host": as
 // reference. "megatron": dropout joins the residual addition (Megatron-LM's bias_dropout_add_fused; its fused
-// bias and GELU is what every set does, as a bias belongs to its matmul). Returns nullptr for other names.
+// bias and GELU is what every set does, as a bias belongs to its matmul), and logits become fp32 for the loss
+// (its unfused vocab_parallel_cross_entropy, the default): 6 bytes a logit while both are there. Returns
+// nullptr for other names.
 const KernelSet* find_kernel_set(std::string_view name);
 std::vector<std::string> kernel_set_names();
 

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "planner/groups.hpp"
+#include "planner/recompute.hpp"
 #include "planner/role_builder.hpp"
 #include "planner/sharding.hpp"
 #include "planner/stage_passes.hpp"
@@ -139,13 +140,14 @@ void bind_ranks(const Plan& plan, const RoleTable& roles, Program& program) {
 
 LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& plan,
                        const Sharding& sharding, const StateShards& shards, const KernelSet& kernels,
-                       const RoleShape& shape) {
+                       const std::vector<bool>& recomputed, const RoleShape& shape) {
   LoweredRole lowered;
   lowered.passes = no_reports(plan);
   std::vector<StageTemplate> stages;
   for (std::size_t c = 0; c < shape.chunks.size(); ++c) {
     StageInput input{graph, index, plan, sharding, kernels, shape.chunks[c]};
     input.whole_backward = input.split_backward = false;
+    input.recomputed = &recomputed;
     for (const Pass& pass : shape.schedule->passes[static_cast<std::size_t>(shape.position)]) {
       if (static_cast<std::size_t>(pass.chunk) != c) continue;
       input.whole_backward = input.whole_backward || pass.kind == PassKind::kBackward;
@@ -187,6 +189,7 @@ Program lower(const Graph& graph, const Plan& plan, int threads, std::vector<Pas
   const Sharding sharding(graph, plan, {axes.tensor, axes.context, axes.expert});
   const KernelSet* const kernels = find_kernel_set(plan.kernel_set);
   assert(kernels != nullptr);
+  const std::vector<bool> recomputed = recomputed_tensors(graph, index, plan);
   Schedules schedules;
   const RoleTable roles = find_roles(plan, axes, schedules);
 
@@ -196,7 +199,7 @@ Program lower(const Graph& graph, const Plan& plan, int threads, std::vector<Pas
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < lowered.size(); i = next++) {
-      lowered[i] = lower_role(graph, index, plan, sharding, shards, *kernels, roles.shapes[i]);
+      lowered[i] = lower_role(graph, index, plan, sharding, shards, *kernels, recomputed, roles.shapes[i]);
       lowered[i].role.name = role_name(roles.shapes[i], roles.shapes);
     }
   };

@@ -59,6 +59,18 @@ PeakMemory peak_memory(const Role& role) {
   return peak;
 }
 
+RoleId fullest_role(const Program& program) {
+  RoleId fullest(0);
+  std::int64_t most = -1;
+  for (std::size_t r = 0; r < program.roles.size(); ++r) {
+    const std::int64_t bytes = peak_memory(program.roles[r]).bytes;
+    if (bytes <= most) continue;
+    most = bytes;
+    fullest = RoleId(static_cast<std::int64_t>(r));
+  }
+  return fullest;
+}
+
 std::vector<MemoryPoint> memory_timeline(const Role& role, std::size_t most_points) {
   std::vector<MemoryPoint> points;
   walk_live(role, [&](std::int32_t instruction, const Bytes& live) {

@@ -20,6 +20,8 @@ struct PeakMemory {
 };
 
 PeakMemory peak_memory(const Role& role);
+// The role whose peak is highest; the first of equals. REQUIRES: there is one.
+RoleId fullest_role(const Program& program);
 
 // The first and the last instruction to touch a buffer, in issue order; −1: nothing touches it.
 struct Lifetime {

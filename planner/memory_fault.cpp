@@ -41,7 +41,7 @@ std::string remedies(const Plan& plan) {
   if (plan.microbatch_size > 1) {
     remedies.push_back(fmt::format("a smaller microbatch (now {})", plan.microbatch_size));
   }
-  if (plan.recompute == Recompute::kNone) remedies.push_back("recompute: full");
+  if (plan.recompute == Recompute::kNone) remedies.push_back("recompute: full or auto");
   remedies.push_back(fmt::format("a larger tp or pp (now {} and {})", tp, stages.size()));
   return fmt::format("{}", fmt::join(remedies, ", "));
 }

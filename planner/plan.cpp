@@ -8,6 +8,8 @@ std::string_view to_string(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone: return "none";
     case Recompute::kFull: return "full";
+    case Recompute::kTensors: return "tensors";
+    case Recompute::kAuto: return "auto";
   }
   return "";
 }

@@ -19,7 +19,10 @@ namespace orrery {
 
 struct Cluster;
 
-enum class Recompute : std::uint8_t { kNone, kFull };
+// What the forward keeps for the backward: kNone recomputes nothing; of a layer, kFull keeps its input alone,
+// kTensors all that the backward reads but the tensors named. kAuto is still to be chosen
+// (planner/recompute_choice.hpp).
+enum class Recompute : std::uint8_t { kNone, kFull, kTensors, kAuto };
 std::string_view to_string(Recompute recompute);
 
 // A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head). It may be
@@ -60,6 +63,9 @@ struct Plan {
   std::int32_t zero_prefetch = 1;  // ZeRO-3: gathers under way or kept ahead of the one in use.
   bool zero_reshard = true;  // ZeRO-3: drop gathered parameters after each use; else after the step's last.
   Recompute recompute = Recompute::kNone;
+  std::vector<std::string> recompute_tensors;  // kTensors: names of planner/recompute.hpp.
+  std::int32_t recompute_layers = 0;       // In the first so many layers of each virtual stage; 0: in all.
+  std::int64_t recompute_memory = 0;       // kAuto: what a rank may take; 0: what its GPU has.
   DType compute_dtype = DType::kBf16;      // Master weights and moments are fp32.
   DType gradient_dtype = DType::kFp32;     // Accumulated and reduced in this type.
   std::int64_t bucket_bytes = 0;           // Gradient bucket; 0: one bucket per layer.

@@ -107,6 +107,7 @@ StageBuilder::Place& StageBuilder::place_of(TensorId tensor) {
   const Tensor& data = graph_[tensor];
   Place place;
   const bool from_neighbour = data.kind == TensorKind::kActivation || data.kind == TensorKind::kGradient;
+  assert(!from_neighbour || !in_.blocks.contains(graph_[data.producer].block));
   const std::string name = without_layer(data.name) + (from_neighbour ? ".received" : "");
   const bool gradient = data.kind == TensorKind::kGradient;
   place.buffer =
@@ -164,6 +165,7 @@ void StageBuilder::emit(const Launch& launch, Purpose purpose) {
   compute.purpose = purpose;
   compute.ops = launch.ops;
   Kernel kernel = launch_kernel(graph_, in_.index, in_.plan, sharding_, launch);
+  kernel.read_bytes += widening(launch.ops.front());
   kernel.label = compute.label;
   compute.work = Compute{symbols_.kernel(kernel)};
 
@@ -221,6 +223,40 @@ void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
   }
 }
 
+// The logits in fp32, from where the loss and its gradient read them.
+void StageBuilder::widen_logits(OpId id) {
+  const TensorId logits = graph_[id].inputs[0];
+  const std::int64_t bytes = sharding_.stored_bytes(logits), more = widening(id);
+  if (more == 0) return;
+  TemplateInstruction compute;
+  compute.label = symbols_.label("logits.to_fp32");
+  compute.layer = graph_[id].block;
+  compute.purpose = Purpose::kForward;
+  Kernel kernel;
+  kernel.label = compute.label;
+  kernel.dtype = in_.plan.compute_dtype;
+  kernel.read_bytes = bytes;
+  kernel.written_bytes = bytes + more;
+  compute.work = Compute{symbols_.kernel(kernel)};
+  read(compute, logits);
+  Place place;
+  place.buffer = add_buffer("logits.fp32", graph_[id].block, MemoryCategory::kActivations, logits,
+                            sharding_.stored(logits));
+  stage_.microbatch_buffers.back().bytes += more;
+  touch(compute, {place.buffer, false, true});
+  append(std::move(compute));
+  places_[logits.value] = place;
+}
+
+// By how much fp32 logits are larger than the graph's, for ops that read them.
+std::int64_t StageBuilder::widening(OpId id) const {
+  const Op& op = graph_[id];
+  const bool of_loss = op.kind == OpKind::kCrossEntropy || op.kind == OpKind::kCrossEntropyGrad;
+  if (!of_loss || !in_.kernels.fp32_loss) return 0;
+  const TensorId logits = op.inputs[0];
+  return sharding_.stored_elements(logits) * size_bytes(DType::kFp32) - sharding_.stored_bytes(logits);
+}
+
 // The loss over a divided vocabulary in three launches with two all-reduces between them: the maximum of each
 // token's logits, then the sum of their exponentials with the label's logit (Shoeybi et al. 2019, §3).
 void StageBuilder::emit_parallel_loss(OpId id) {
@@ -233,7 +269,7 @@ void StageBuilder::emit_parallel_loss(OpId id) {
   const std::int32_t maximum = statistic(".maximum");
   const std::array<std::int32_t, 2> sums = {statistic(".exponentials"), statistic(".label_logit")};
   const std::int64_t tokens_bytes = sharding_.stored_bytes(log_sum);
-  const std::int64_t logits_bytes = sharding_.bytes(logits, sharding_.needed(id, logits));
+  const std::int64_t logits_bytes = sharding_.bytes(logits, sharding_.needed(id, logits)) + widening(id);
 
   const auto start = [&](std::int32_t part, const char* what, std::int64_t read_bytes,
                          std::int64_t written_bytes) {
@@ -292,6 +328,8 @@ void StageBuilder::emit_all(const std::vector<Launch>& launches, Purpose purpose
     const Op& op = graph_[launch.ops.front()];
     if (op.block != block) ++region_;
     block = op.block;
+    remake_inputs(launch);
+    if (op.kind == OpKind::kCrossEntropy) widen_logits(launch.ops.front());
     if (op.kind == OpKind::kCrossEntropy && sharding_.sharded(launch.ops.front())) {
       emit_parallel_loss(launch.ops.front());
     } else {
@@ -308,7 +346,7 @@ void StageBuilder::build_forward() {
     ops.insert(ops.end(), of_block.begin(), of_block.end());
   }
   // A recomputed layer starts from its input alone, so its first norm can't hang on the layer before.
-  const bool across_blocks = in_.plan.recompute == Recompute::kNone;
+  const bool across_blocks = in_.plan.recompute != Recompute::kFull;
   emit_all(cut_launches(graph_, sharding_, ops, in_.kernels, across_blocks), Purpose::kForward);
   for (const OpId op : ops) {
     for (const TensorId output : graph_[op].outputs) note_forward_output(output);
@@ -328,12 +366,13 @@ void StageBuilder::note_forward_output(TensorId tensor) {
 
 void StageBuilder::build_backward(PassKind pass) {
   places_ = before_backward_;
+  drop_tensors();
   start_list(pass);
   std::vector<OpId> put_off;
   for (std::int32_t block = in_.blocks.last - 1; block >= in_.blocks.first; --block) {
-    const bool is_layer = block >= 1 && block <= graph_.layers;
-    if (in_.plan.recompute == Recompute::kFull && is_layer) recompute(block);
+    if (in_.plan.recompute == Recompute::kFull && recomputes(block)) recompute(block);
     std::vector<OpId> ops = in_.index.backward[static_cast<std::size_t>(block)];
+    const auto first_put_off = std::ssize(put_off);
     if (pass == PassKind::kBackwardInput) {
       const auto later = std::stable_partition(ops.begin(), ops.end(),
                                                [&](OpId op) { return !only_weight_gradients(graph_, op); });
@@ -344,18 +383,15 @@ void StageBuilder::build_backward(PassKind pass) {
     for (const OpId op : ops) {
       for (const TensorId output : graph_[op].outputs) note_backward_output(output);
     }
+    // What the weight part misses is made here, where the layer's parameters are at hand.
+    const std::vector<OpId> of_block(put_off.begin() + first_put_off, put_off.end());
+    for (const Launch& launch : cut_launches(graph_, sharding_, of_block, in_.kernels, false)) {
+      remake_inputs(launch);
+    }
   }
   if (pass != PassKind::kBackwardInput) return;
   start_list(PassKind::kBackwardWeight);
   emit_all(cut_launches(graph_, sharding_, put_off, in_.kernels, false), Purpose::kBackward);
-}
-
-void StageBuilder::recompute(std::int32_t block) {
-  prefix_ = "recompute.";
-  emit_all(
-      cut_launches(graph_, sharding_, in_.index.forward[static_cast<std::size_t>(block)], in_.kernels, false),
-      Purpose::kRecompute);
-  prefix_.clear();
 }
 
 void StageBuilder::note_backward_output(TensorId tensor) {

@@ -45,6 +45,8 @@ class StageBuilder {
   void write_outputs(OpId op, TemplateInstruction& compute, std::vector<std::pair<OpId, TensorId>>& partial);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
   void emit_parallel_loss(OpId op);
+  void widen_logits(OpId loss);
+  std::int64_t widening(OpId op) const;
 
   // ---- Collectives (stage_collectives.cpp).
   TemplateInstruction collective(const std::string& name, std::int32_t layer, CollectiveKind kind,
@@ -57,10 +59,18 @@ class StageBuilder {
   void emit_all(const std::vector<Launch>& launches, Purpose purpose);
   void build_forward();
   void build_backward(PassKind pass);  // kBackwardInput makes the list of kBackwardWeight too.
-  void recompute(std::int32_t block);
   void note_forward_output(TensorId tensor);
   void note_backward_output(TensorId tensor);
   void note_sent(TensorId tensor);
+
+  // ---- Recompute (stage_recompute.cpp).
+  bool recomputes(std::int32_t block) const;
+  bool drops_tensors() const { return in_.recomputed != nullptr && !in_.recomputed->empty(); }
+  void drop_tensors();
+  bool kept(TensorId tensor) const;
+  void recompute(std::int32_t block);
+  void remake_inputs(const Launch& launch);
+  void add_missing(OpId op, std::vector<OpId>& again) const;
 
   const StageInput& in_;
   const Graph& graph_;
@@ -69,13 +79,13 @@ class StageBuilder {
 
   StageTemplate stage_;
   PassKind pass_ = PassKind::kForward;
-  std::string prefix_;                              // "recompute." while a block is recomputed.
+  std::string prefix_;                              // "recompute." while something is recomputed.
   std::unordered_map<std::int32_t, Place> places_;  // By tensor, as stored.
   // What a backward begins with: places after the forward, and what neighbours have sent since.
   std::unordered_map<std::int32_t, Place> before_backward_;
   // Tensors brought to another placement for the launch that is being emitted.
   std::map<std::pair<TensorId, PlacementId>, Place> rearranged_;
-  std::int32_t region_ = 0;
+  std::int32_t region_ = 0;  // Negative while tensors of it are recomputed.
   std::map<std::pair<std::string, std::int32_t>, std::int32_t> moves_;  // By name and layer: so many so far.
   std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.
   std::vector<bool> seen_blocks_;

@@ -117,8 +117,9 @@ struct StageInput {
   const Sharding& sharding;
   const KernelSet& kernels;
   BlockRange blocks;
-  bool whole_backward = true;   // The schedule has whole backwards, and
-  bool split_backward = false;  // backwards in two parts.
+  bool whole_backward = true;                     // The schedule has whole backwards, and
+  bool split_backward = false;                    // backwards in two parts.
+  const std::vector<bool>* recomputed = nullptr;  // By tensor (recomputed_tensors); empty: none.
 };
 
 // In the order of the Graph, without dependencies.

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/units.hpp"
+#include "planner/memory_plan.hpp"
+#include "planner/recompute.hpp"
 #include "report/metrics.hpp"
 
 namespace orrery {
@@ -55,6 +57,11 @@ void add_memory(const Program& program, Summary& summary) {
     summary.peak_by_role.push_back(peak_memory(role));
     summary.peak_memory_bytes = std::max(summary.peak_memory_bytes, summary.peak_by_role.back().bytes);
   }
+  if (program.roles.empty()) return;
+  summary.planned_role = fullest_role(program);
+  const MemoryPlan plan = plan_memory(program, summary.planned_role);
+  summary.planned_memory_bytes = plan.arena_bytes;
+  summary.memory_bound_bytes = plan.bound_bytes;
 }
 
 std::vector<std::string> all_warnings(const Scenario& scenario, const Graph& graph, const Plan& plan,
@@ -97,7 +104,7 @@ std::string describe_plan(const Plan& plan) {
                   to_string(plan.schedule), plan.zero_stage);
   if (plan.zero_stage > 0 && plan.zero_group > 0) text += fmt::format(" in groups of {}", plan.zero_group);
   if (plan.sequence_parallel) text += ", sp";
-  if (plan.recompute != Recompute::kNone) text += fmt::format(", recompute {}", to_string(plan.recompute));
+  if (plan.recompute != Recompute::kNone) text += fmt::format(", recompute {}", describe_recompute(plan));
   return text;
 }
 

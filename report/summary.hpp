@@ -33,6 +33,10 @@ struct Summary {
   double compute_fraction = 0;  // With bubble and exposed communication it makes 1; see report/metrics.hpp.
   std::int64_t peak_memory_bytes = 0;
   std::vector<PeakMemory> peak_by_role;
+  // Of the role with the highest peak: what its memory plan takes, and what it can't take less than (safe
+  // whatever the timing of streams; the peak is in issue order). planner/memory_plan.hpp.
+  RoleId planned_role;
+  std::int64_t planned_memory_bytes = 0, memory_bound_bytes = 0;
   double cost_per_million_tokens = 0;  // 0 without prices.
   std::int32_t gpus = 0;               // Of the plan, idle ones included: they are paid for.
   std::int64_t tokens = 0;             // Of one step.

@@ -77,6 +77,8 @@ std::string to_json(const Summary& summary, const Scenario& scenario, const Prog
       {"exposed_s", by_purpose(summary.exposed_s)},
       {"exposed_waiting_s", by_purpose(summary.exposed_waiting_s)},
       {"peak_memory_bytes", summary.peak_memory_bytes},
+      {"planned_memory_bytes", summary.planned_memory_bytes},
+      {"memory_bound_bytes", summary.memory_bound_bytes},
       {"gpu_memory_bytes", scenario.cluster.node.gpu.memory_bytes},
       {"memory", memory_by_stage(summary, program)},
       {"cost_per_million_tokens", summary.cost_per_million_tokens},

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kColumns = 100;
 constexpr std::size_t kLines = 24;
-constexpr std::size_t kListedStages = 8;
+constexpr std::size_t kListedStages = 7;
 constexpr std::size_t kListedRemarks = 3;
 
 // At most `width` characters (not bytes) of the text, which then ends in "...".
@@ -142,6 +142,11 @@ void add_memory(std::string& table, const Summary& summary, const Scenario& scen
   for (const auto& [name, role] : shown_stages(summary, program)) {
     add_line(table, memory_row(name, summary.peak_by_role[role], capacity));
   }
+  if (summary.planned_role.valid()) {
+    add_line(table, fmt::format("  memory plan of {}: {:.2f}, and no plan takes less than {:.2f}",
+                                program.roles[summary.planned_role.index()].name,
+                                gib(summary.planned_memory_bytes), gib(summary.memory_bound_bytes)));
+  }
 }
 
 std::vector<std::string> remarks_of(const Summary& summary, const Scenario& scenario) {
@@ -169,7 +174,7 @@ std::string to_table(const Summary& summary, const Scenario& scenario, const Pro
   constexpr std::size_t kTimeLines = 5;
   const std::vector<std::string> remarks = remarks_of(summary, scenario);
   const std::size_t stages = shown_stages(summary, program).size();
-  const std::size_t memory_lines = stages == 0 ? 0 : 1 + stages;
+  const std::size_t memory_lines = stages == 0 ? 0 : 2 + stages;
   std::string table;
   add_title(table, summary, scenario);
   add_figures(table, summary, scenario);

@@ -89,6 +89,7 @@ const std::vector<SectionKeys>& scenario_sections() {
         "kernel_set",
         "cuda_graphs",
         "passes"}},
+      {"recompute", {"what", "layers", "memory"}},
       {"overlap", {"gradient_reduce", "parameter_gather"}},
       {"engine", {"kind", "fold"}},
       {"straggler", {"rank", "slowdown"}},

@@ -64,8 +64,7 @@ void read_plan(const Section& file, Scenario& scenario) {
   section.choice("schedule", settings.schedule, schedules);
   section.number("expert_capacity_factor", settings.expert_slot_factor, 0.01, 10'000);
   section.integer("interleave_group", settings.interleave_group, 1, 1'000'000);
-  section.choice<Recompute>("recompute", settings.recompute,
-                            {{"none", Recompute::kNone}, {"full", Recompute::kFull}});
+  read_recompute(section, settings);
   section.choice<DType>("precision", settings.compute_dtype,
                         {{"bf16", DType::kBf16}, {"fp16", DType::kFp16}, {"fp32", DType::kFp32}});
   section.choice<DType>("gradient_type", settings.gradient_dtype,

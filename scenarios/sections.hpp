@@ -15,6 +15,7 @@ inline constexpr std::int64_t kMaxGpus = std::int64_t{1} << 20;
 void read_model(const Section& file, Scenario& scenario);
 void read_cluster(const Section& file, Scenario& scenario);
 void read_plan(const Section& file, Scenario& scenario);
+void read_recompute(const Section& plan, Plan& settings);
 void read_engine(const Section& file, Scenario& scenario);
 void read_stragglers(const Section& file, Scenario& scenario);
 void read_faults(const Section& file, Scenario& scenario);

@@ -8,6 +8,7 @@
 
 #include "base/units.hpp"
 #include "model/program_ranks.hpp"
+#include "planner/recompute.hpp"
 #include "planner/schedule_diagram.hpp"
 
 namespace orrery {
@@ -59,7 +60,7 @@ void settings_lines(Out out, const Plan& plan) {
                  to_string(plan.schedule), plan.microbatch_size, to_string(plan.compute_dtype),
                  to_string(plan.gradient_dtype));
   fmt::format_to(out, "  sequence_parallel: {}, zero: {}, recompute: {}, cuda_graphs: {}, kernel_set: {}\n",
-                 plan.sequence_parallel, plan.zero_stage, to_string(plan.recompute), plan.cuda_graphs,
+                 plan.sequence_parallel, plan.zero_stage, describe_recompute(plan), plan.cuda_graphs,
                  plan.kernel_set);
   if (plan.zero_stage > 0 && plan.zero_group > 0) fmt::format_to(out, "  zero_group: {}\n", plan.zero_group);
   if (plan.zero_stage >= 3) {

@@ -33,6 +33,7 @@ class Launch {
   void run() {
     const KernelId kernel = std::get<Compute>(instruction_.work).kernel;
     if (program_.kernels[kernel.index()].kind == KernelKind::kAccumulate) accumulate();
+    if (instruction_.ops.begin == instruction_.ops.end) return cast();
     for (std::int32_t o = instruction_.ops.begin; o < instruction_.ops.end; ++o) {
       const Op& op = graph_[rank_.role().ops[static_cast<std::size_t>(o)]];
       if (instruction_.part >= 0) {
@@ -165,6 +166,18 @@ class Launch {
       if (outputs[i].buffer.valid()) rank_.store(outputs[i].buffer, outputs[i].values);
       made_[op.outputs[i]] = std::move(outputs[i]);
     }
+  }
+
+  // Between two buffers of one activation: the same values in another type. What else the graph has no op for
+  // (the optimiser) isn't run.
+  void cast() {
+    if (operands_.size() != 2) return;
+    const Operand& from = operands_[0];
+    const Operand& to = operands_[1];
+    const bool same = buffer_of(from).tensor == buffer_of(to).tensor &&
+                      buffer_of(from).category == MemoryCategory::kActivations &&
+                      buffer_of(to).category == MemoryCategory::kActivations;
+    if (same && !from.writes && to.writes) rank_.store(to.buffer, rank_.load(from.buffer));
   }
 
   // Where a contracted dimension is divided the result is a partial sum, and the first rank brings the bias.

@@ -11,6 +11,7 @@
 #include "executor/host/step.hpp"
 #include "planner/lower.hpp"
 #include "planner/memory_plan.hpp"
+#include "planner/recompute.hpp"
 #include "tests/executor/tiny_models.hpp"
 
 namespace orrery {
@@ -157,7 +158,19 @@ T pick(Random& random, std::initializer_list<T> from) {
   return *(from.begin() + random.between(0, static_cast<std::int64_t>(from.size()) - 1));
 }
 
-Drawn draw(Random& random, bool experts) {
+// None, whole layers, or a random list of what the model has to name; here and there in some layers alone.
+void draw_recompute(Random& random, Plan& settings, const std::vector<std::string>& names) {
+  settings.recompute = pick(random, {Recompute::kNone, Recompute::kFull, Recompute::kTensors,
+                                     Recompute::kTensors, Recompute::kTensors});
+  if (settings.recompute != Recompute::kNone && random.between(0, 3) == 0) settings.recompute_layers = 1;
+  if (settings.recompute != Recompute::kTensors) return;
+  for (std::int64_t i = random.between(1, 6); i > 0; --i) {
+    const auto name = static_cast<std::size_t>(random.between(0, std::ssize(names) - 1));
+    settings.recompute_tensors.push_back(names[name]);
+  }
+}
+
+Drawn draw(Random& random, bool experts, const std::vector<std::string>& names) {
   Drawn drawn;
   PlanShorthand& plan = drawn.plan;
   plan.tp = pick(random, {1, 1, 2});
@@ -184,7 +197,7 @@ Drawn draw(Random& random, bool experts) {
   plan.settings.zero_group = pick(random, {0, 0, 1, 2, 4});
   plan.settings.zero_prefetch = static_cast<std::int32_t>(random.between(0, 3));
   plan.settings.zero_reshard = random.between(0, 2) > 0;
-  plan.settings.recompute = pick(random, {Recompute::kNone, Recompute::kFull});
+  draw_recompute(random, plan.settings, names);
   plan.settings.kernel_set = pick<std::string>(random, {"reference", "orrery-cuda", "megatron"});
   plan.settings.overlap_gradient_reduce = random.between(0, 3) > 0;
   plan.settings.bucket_bytes = pick<std::int64_t>(random, {0, 4096, 1 << 20});
@@ -222,7 +235,8 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
   int done = 0, refused = 0;
   while (done < kPlans) {
     const TransformerConfig config = models[static_cast<std::size_t>(done) % models.size()];
-    const Drawn drawn = draw(random, config.experts.count > 0);
+    const std::vector<std::string> names = recompute_names(build_training_graph(config, DType::kBf16));
+    const Drawn drawn = draw(random, config.experts.count > 0, names);
     const Plan& settings = drawn.plan.settings;
     INFO(
         fmt::format("plan {}: {} {}, tp {}, cp {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
@@ -231,7 +245,7 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
                     settings.expert_parallel, drawn.plan.pp, drawn.plan.dp, drawn.plan.virtual_stages,
                     drawn.plan.global_batch, settings.microbatch_size, settings.sequence_parallel,
                     settings.zero_stage, settings.zero_group, settings.zero_prefetch, settings.zero_reshard,
-                    to_string(settings.recompute), settings.kernel_set, to_string(settings.passes)));
+                    describe_recompute(settings), settings.kernel_set, to_string(settings.passes)));
     try {
       check_plan(config, drawn.plan, drawn.gpus, done % 2 == 0);
     } catch (const Error& error) {

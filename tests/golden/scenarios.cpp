@@ -13,6 +13,7 @@
 #include "model/transformer.hpp"
 #include "planner/lower.hpp"
 #include "planner/memory.hpp"
+#include "planner/recompute_choice.hpp"
 #include "scenarios/scenario.hpp"
 #include "simulator/engine.hpp"
 
@@ -24,7 +25,9 @@ namespace fs = std::filesystem;
 std::string prediction(const fs::path& file, int threads) {
   const Scenario scenario = load_scenario(file);
   const Graph graph = build_training_graph(scenario.model, scenario.plan.settings.compute_dtype);
-  const Plan plan = expand(scenario.plan, graph, scenario.cluster.gpu_count());
+  const Plan plan = choose_recompute(expand(scenario.plan, graph, scenario.cluster.gpu_count()), graph,
+                                     scenario.cluster, scenario.profile)
+                        .plan;
   const Program program = lower(graph, plan, threads);
   JobOptions options;
   options.fold = scenario.fold;

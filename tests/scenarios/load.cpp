@@ -137,11 +137,40 @@ TEST_CASE("a fault names file, line, column, field, the expectation and the like
         "small.yaml:6:8: plan: unknown key \"pd\"; did you mean \"dp\"?");
   CHECK(message_of(small_with("tp: 4", "tp: four")) ==
         "small.yaml:6:19: plan.tp: is \"four\"; expected a whole number from 1 to 1,048,576");
-  CHECK_THAT(message_of(small_with("tp: 4", "tp: 4, recompute: ful")),
-             Contains("plan.recompute: is \"ful\"; expected one of none, full; did you mean \"full\"?"));
+  CHECK_THAT(
+      message_of(small_with("tp: 4", "tp: 4, recompute: ful")),
+      Contains(
+          "plan.recompute: is \"ful\"; expected one of none, full, selective, auto; did you mean \"full\"?"));
   CHECK_THAT(message_of(small_with("dgx-h100", "dgx-h10")), Contains("did you mean \"dgx-h100\"?"));
   CHECK_THAT(message_of(small_with("sequence: 2048\n", "")),
              Contains("small.yaml:1:1: sequence: missing; expected tokens per sequence"));
+}
+
+TEST_CASE("recompute is a word, a list or a mapping", "[scenarios]") {
+  const auto plan = [](const std::string& recompute) {
+    return parse_small({"plan.recompute=" + recompute}).plan.settings;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(plan("none").recompute == Recompute::kNone);
+  CHECK(plan("auto").recompute == Recompute::kAuto);
+  CHECK(plan("selective").recompute == Recompute::kTensors);
+  CHECK(plan("selective").recompute_tensors == Names{"core_attention"});
+  CHECK(plan("[norm1, mlp.gated]").recompute_tensors == Names{"norm1", "mlp.gated"});
+  const Plan some = plan("{what: [norms], layers: 3}");
+  CHECK(some.recompute_tensors == Names{"norms"});
+  CHECK(some.recompute_layers == 3);
+  const Plan capped = plan("{what: auto, memory: 70GB}");
+  CHECK(capped.recompute == Recompute::kAuto);
+  CHECK(capped.recompute_memory == 70'000'000'000);
+  const auto fault = [](const std::string& recompute) {
+    return message_of(kSmall, {"plan.recompute=" + recompute});
+  };
+  CHECK_THAT(fault("[]"), Contains("plan.recompute: is an empty list; expected names"));
+  CHECK_THAT(fault("[[a]]"), Contains("plan.recompute: is a list; expected a tensor's name"));
+  CHECK_THAT(fault("{layers: 3}"), Contains("plan.recompute.what: missing"));
+  CHECK_THAT(fault("{what: full, memory: 1GB}"), Contains("is for what: auto alone"));
+  CHECK_THAT(fault("{what: auto, layers: 2}"), Contains("is not for what: auto"));
+  CHECK_THAT(fault("{what: full, layer: 2}"), Contains("did you mean \"layers\"?"));
 }
 
 TEST_CASE("all faults are told at once, by line", "[scenarios]") {

@@ -28,7 +28,7 @@ const json& section_schema(const std::string& section) {
 std::string path_of(const std::string& section) {
   if (section == "scenario") return "";
   if (section == "fabric") return "cluster.fabric.";
-  if (section == "overlap") return "plan.overlap.";
+  if (section == "overlap" || section == "recompute") return "plan." + section + ".";
   if (section == "experts" || section == "latent") return "model." + section + ".";
   return section + ".";
 }

@@ -6,7 +6,7 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate scenario model catalogue validate graph --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
@@ -21,6 +21,7 @@ _orrery() {
   elif [[ $word == -* ]]; then
     case "$command $action" in
       simulate*) words="--json --trace --program --set --engine --engine-tolerance --passes --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
+      memory*) words="--json --offsets --set --role --all-roles --threads --help" ;;
       validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;

@@ -45,6 +45,7 @@ _orrery() {
   local state
   local -a commands=(
     'simulate:predict the training step that a scenario file describes'
+    'memory:show where the memory of ranks goes'
     'scenario:check scenario files, or show what they come to'
     'model:show what a Hugging Face config.json describes'
     'catalogue:list the nodes and GPUs that scenario files can name'
@@ -66,6 +67,11 @@ _orrery() {
             '--no-fold[simulate every rank]' '--allow-oom[only warn when memory is short]' \
             '--no-interval[leave out how far the step time may be off]' \
             '--verbose[say what was assumed and done]' '1:scenario file:_files -g "*.(yaml|yml)"' ;;
+        memory)
+          _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
+            '--offsets[with --json, every place in the memory plan]' "$_orrery_set" '--role[show this role]:role' \
+            '--all-roles[show every role]' '--threads[threads to lower with]:number' \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         scenario) _orrery_scenario ;;
         graph) _orrery_graph ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
