@@ -107,6 +107,7 @@ StageBuilder::Place& StageBuilder::place_of(TensorId tensor) {
   const Tensor& data = graph_[tensor];
   Place place;
   const bool from_neighbour = data.kind == TensorKind::kActivation || data.kind == TensorKind::kGradient;
+  assert(!from_neighbour || !in_.blocks.contains(graph_[data.producer].block));
   const std::string name = without_layer(data.name) + (from_neighbour ? ".received" : "");
   const bool gradient = data.kind == TensorKind::kGradient;
   place.buffer =
@@ -386,6 +387,7 @@ void StageBuilder::build_backward(PassKind pass) {
   for (std::int32_t block = in_.blocks.last - 1; block >= in_.blocks.first; --block) {
     if (in_.plan.recompute == Recompute::kFull && recomputes(block)) recompute(block);
     std::vector<OpId> ops = in_.index.backward[static_cast<std::size_t>(block)];
+    const auto first_put_off = std::ssize(put_off);
     if (pass == PassKind::kBackwardInput) {
       const auto later = std::stable_partition(ops.begin(), ops.end(),
                                                [&](OpId op) { return !only_weight_gradients(graph_, op); });
@@ -395,6 +397,11 @@ void StageBuilder::build_backward(PassKind pass) {
     emit_all(cut_launches(graph_, sharding_, ops, in_.kernels, false), Purpose::kBackward);
     for (const OpId op : ops) {
       for (const TensorId output : graph_[op].outputs) note_backward_output(output);
+    }
+    // What the weight part misses is made here, where the layer's parameters are at hand.
+    const std::vector<OpId> of_block(put_off.begin() + first_put_off, put_off.end());
+    for (const Launch& launch : cut_launches(graph_, sharding_, of_block, in_.kernels, false)) {
+      remake_inputs(launch);
     }
   }
   if (pass != PassKind::kBackwardInput) return;

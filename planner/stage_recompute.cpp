@@ -1,7 +1,6 @@
 // What a backward needs and the forward didn't keep is made again, before the first op that reads it.
 
 #include <algorithm>
-#include <cassert>
 
 #include "planner/recompute.hpp"
 #include "planner/stage_builder.hpp"
