@@ -53,14 +53,6 @@ constexpr std::array kMachines{
     Entry{"V100", "100 Gb/s IB per node", kVolta, 8, 0, kGen3, 1, 12.5, Mesh::kCube},
 };
 
-struct CubeLink {
-  std::int32_t a, b, links;
-};
-// DGX-1 with V100 (its `nvidia-smi topo -m`).
-constexpr CubeLink kCube[]{{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1},
-                           {1, 5, 2}, {2, 3, 2}, {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1},
-                           {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
-
 NodeType build(const Entry& entry, std::string_view gpu_name) {
   GpuType gpu;
   gpu.name = gpu_name;
@@ -80,7 +72,7 @@ NodeType build(const Entry& entry, std::string_view gpu_name) {
     node.links.push_back({"nvlink", a, b, LinkKind::kNvLink, gb_per_s * 1e9, kLatency});
   };
   if (entry.mesh == Mesh::kCube)
-    for (const CubeLink& link : kCube) join(link.a, link.b, link.links * kNvLink2);
+    for (const DirectNvLinks& link : hybrid_cube_mesh()) join(link.a, link.b, link.cables * kNvLink2);
   if (entry.mesh == Mesh::kPairs)
     for (std::int32_t a = 0; a < entry.gpus; ++a)
       for (std::int32_t b = a + 1; b < entry.gpus; ++b) join(a, b, entry.pair);

@@ -77,6 +77,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_catalogue(app);
   orrery::add_validate(app);
   orrery::add_graph(app);
+  orrery::add_partition(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {

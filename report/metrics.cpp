@@ -8,24 +8,6 @@
 namespace orrery {
 namespace {
 
-// Adds [start, end) folded into the window that begins at `window` and lasts `period`.
-void add_folded(std::vector<Interval>& intervals, SimTime start, SimTime end, SimTime window,
-                SimTime period) {
-  if (end <= start || period <= SimTime{}) return;
-  const SimTime window_end = window + period;
-  if (end - start >= period) {
-    intervals.push_back({window, window_end});
-    return;
-  }
-  // The copy of the span that starts inside the window, and the one a period earlier.
-  std::int64_t offset = (start - window).picoseconds % period.picoseconds;
-  if (offset < 0) offset += period.picoseconds;
-  const SimTime first = window + SimTime{offset};
-  const SimTime last = first + (end - start);
-  intervals.push_back({first, std::min(last, window_end)});
-  if (last > window_end) intervals.push_back({window, last - period});
-}
-
 struct Collected {
   std::vector<Interval> compute;
   ByPurpose<std::vector<Interval>> moving;
@@ -97,6 +79,23 @@ void add_shares(const Activity& activity, SimTime step, double weight, StepShare
 }
 
 }  // namespace
+
+void add_folded(std::vector<Interval>& intervals, SimTime start, SimTime end, SimTime window,
+                SimTime period) {
+  if (end <= start || period <= SimTime{}) return;
+  const SimTime window_end = window + period;
+  if (end - start >= period) {
+    intervals.push_back({window, window_end});
+    return;
+  }
+  // The copy of the span that starts inside the window, and the one a period earlier.
+  std::int64_t offset = (start - window).picoseconds % period.picoseconds;
+  if (offset < 0) offset += period.picoseconds;
+  const SimTime first = window + SimTime{offset};
+  const SimTime last = first + (end - start);
+  intervals.push_back({first, std::min(last, window_end)});
+  if (last > window_end) intervals.push_back({window, last - period});
+}
 
 std::vector<Activity> activities(const Program& program, const Timeline& timeline) {
   std::vector<Collected> collected(timeline.classes.size());

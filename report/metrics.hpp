@@ -18,12 +18,16 @@
 //             peer, or a collective across roles (the gradient norm's, say) for the stages that end later.
 
 #include <array>
+#include <vector>
 
 #include "base/interval_set.hpp"
 #include "model/program.hpp"
 #include "model/timeline.hpp"
 
 namespace orrery {
+
+// Adds [start, end), folded into the window that begins at `window` and lasts `period`.
+void add_folded(std::vector<Interval>& intervals, SimTime start, SimTime end, SimTime window, SimTime period);
 
 template <class T>
 using ByPurpose = std::array<T, kPurposeCount>;

@@ -8,7 +8,7 @@ const std::vector<SectionKeys>& scenario_sections() {
   static const std::vector<SectionKeys> kSections = {
       {"scenario",
        {"name", "description", "model", "sequence", "global_batch", "cluster", "plan", "engine", "stragglers",
-        "faults", "profile", "prices", "output"}},
+        "faults", "profile", "partition", "prices", "output"}},
       {"model",
        {"name",
         "hidden",
@@ -99,6 +99,8 @@ const std::vector<SectionKeys>& scenario_sections() {
        {"matmul_efficiency", "attention_efficiency", "attention_backward_efficiency", "memory_efficiency",
         "launch", "graph_node", "kernel_floor", "compute_interference", "transfer_interference",
         "step_latency", "network_step_latency", "collective_base", "nvls", "nccl"}},
+      {"partition", {"strategies", "pieces"}},
+      {"piece", {"min", "max"}},
       {"prices", {"gpu_hour", "source", "date"}},
       {"output", {"json", "trace"}},
   };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/transformer.hpp"
+#include "planner/partition.hpp"
 #include "planner/plan.hpp"
 #include "simulator/job.hpp"
 #include "topology/cluster.hpp"
@@ -23,6 +24,12 @@ struct Prices {
   std::string currency = "USD";
   std::string source;
   std::string date;  // When the price was read, as written: prices move.
+};
+
+// What `orrery partition` compares.
+struct PartitionRequest {
+  std::vector<PartitionStrategy> strategies = all_partition_strategies();
+  std::vector<PieceLimits> pieces = {PieceLimits{}};  // Of nvlink-neighbourhood: each is one case.
 };
 
 // Files to write besides the summary; empty: none.
@@ -43,6 +50,7 @@ struct Scenario {
   bool fold = true;
   std::vector<std::pair<RankId, double>> stragglers;
   std::vector<Fault> faults;
+  PartitionRequest partition;
   Outputs output;
   std::vector<std::string> notes;  // What reading assumed.
 };

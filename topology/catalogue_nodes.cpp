@@ -24,8 +24,7 @@ std::vector<NamedNode> nvswitch_nodes() {
            {"DGX-1-V100", 8, 4, 4, 2, 6 * kNcclNvLink70, kNcclPcieGen3, kNcclBroadwell, nic_rate(100),
             "NVIDIA DGX-1 system architecture, 2017: 6 NVLink 2 per GPU, 4 EDR NICs. Simplified: the hybrid "
             "cube mesh is drawn as a switch, which is right for rings over all 8 GPUs (they use all links) "
-            "and "
-            "too fast for smaller groups"}),
+            "and too fast for smaller groups and for messages; dgx-v100-mesh has the cables"}),
       node({"dgx-a100", "dgx-a100-80", "hgx-a100"}, "a100-sxm-80gb",
            {"DGX-A100", 8, 8, 4, 2, 12 * kNcclNvLink80, kNcclPcieGen4, kNcclAmdSocket, nic_rate(200),
             dgx_a100}),
@@ -50,6 +49,38 @@ std::vector<NamedNode> nvswitch_nodes() {
       node({"dgx-b300", "hgx-b300"}, "b300-sxm",
            {"DGX-B300", 8, 8, 8, 2, 18 * kNcclNvLink100, 2 * kNcclPcieGen5, kNcclEmeraldRapids, nic_rate(800),
             "NVIDIA DGX B300 datasheet, 2025: as DGX B200 with 8 XDR ports on PCIe 6"}),
+  };
+}
+
+// GPUs that are joined to some others only; the rest of the traffic goes over PCIe. No GPU forwards what is
+// meant for others.
+std::vector<NamedNode> meshed_nodes() {
+  const auto node = [](std::vector<std::string> names, const char* gpu_name, NodeLayout layout,
+                       std::vector<DirectNvLinks> cables, double cable_bytes_per_s) {
+    layout.source += "; link rates: NCCL topology model";
+    layout.direct_nvlinks = std::move(cables);
+    layout.direct_nvlink_bytes_per_s = cable_bytes_per_s;
+    return NamedNode{std::move(names), build_node(layout, known_gpu(gpu_name))};
+  };
+  return {
+      node({"dgx-v100-mesh", "dgx-1-mesh", "dgx-1v-mesh"}, "v100-sxm-32gb",
+           {"DGX-1-V100-mesh", 8, 4, 4, 2, 0, kNcclPcieGen3, kNcclBroadwell, nic_rate(100),
+            "NVIDIA DGX-1 system architecture, 2017, and its nvidia-smi topo -m: the hybrid cube mesh cable "
+            "by "
+            "cable, 6 NVLink 2 per GPU to 4 others, the other 3 over PCIe and QPI; 4 EDR NICs"},
+           hybrid_cube_mesh(), kNcclNvLink70),
+      node({"pcie-a100-bridged"}, "a100-pcie-80gb",
+           {"PCIe-A100-bridged", 8, 4, 4, 2, 0, kNcclPcieGen4, kNcclAmdSocket, nic_rate(200),
+            "assumed server: 8 GPUs in pairs under 4 PCIe switches, a NIC each; each pair joined by 3 "
+            "bridges of "
+            "4 NVLink 3 (NVIDIA A100 datasheet, 2021: 600 GB/s both ways)"},
+           bridged_pairs(8, 12), kNcclNvLink80),
+      node({"pcie-h100-nvl"}, "h100-nvl",
+           {"PCIe-H100-NVL", 8, 4, 4, 2, 0, kNcclPcieGen5, kNcclSapphireRapids, nic_rate(400),
+            "assumed server: 8 GPUs in pairs under 4 PCIe switches, a NIC each; each pair joined by 3 "
+            "bridges of "
+            "4 NVLink 4 (NVIDIA H100 datasheet, 2024: NVL, 600 GB/s both ways)"},
+           bridged_pairs(8, 12), kNcclNvLink90),
   };
 }
 
@@ -123,7 +154,7 @@ std::vector<NamedNode> pcie_nodes() {
 
 std::vector<NamedNode> own_nodes() {
   std::vector<NamedNode> all;
-  for (auto part : {nvswitch_nodes(), rack_nodes(), amd_nodes(), pcie_nodes()})
+  for (auto part : {nvswitch_nodes(), meshed_nodes(), rack_nodes(), amd_nodes(), pcie_nodes()})
     for (NamedNode& node : part) all.push_back(std::move(node));
   return all;
 }

@@ -41,6 +41,18 @@ struct Builder {
 
 }  // namespace
 
+// Its `nvidia-smi topo -m`, with one or two cables between a pair.
+std::vector<DirectNvLinks> hybrid_cube_mesh() {
+  return {{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1}, {1, 5, 2}, {2, 3, 2},
+          {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
+}
+
+std::vector<DirectNvLinks> bridged_pairs(std::int32_t gpus, std::int32_t cables) {
+  std::vector<DirectNvLinks> pairs;
+  for (std::int32_t gpu = 0; gpu + 1 < gpus; gpu += 2) pairs.push_back({gpu, gpu + 1, cables});
+  return pairs;
+}
+
 NodeType build_node(const NodeLayout& layout, const GpuType& gpu) {
   Builder builder;
   NodeType& node = builder.node;
@@ -59,6 +71,10 @@ NodeType build_node(const NodeLayout& layout, const GpuType& gpu) {
     for (std::int32_t i = 0; i < layout.gpus; ++i)
       builder.link(gpus + i, nvswitch, LinkKind::kNvLink, layout.nvlink_bytes_per_s, kNvLinkHopLatency);
   }
+  // No switch on the way; the latency of NCCL's table is the same.
+  for (const DirectNvLinks& pair : layout.direct_nvlinks)
+    builder.link(gpus + pair.a, gpus + pair.b, LinkKind::kNvLink,
+                 pair.cables * layout.direct_nvlink_bytes_per_s, 2 * kNvLinkHopLatency);
   const std::int32_t switches = builder.add_devices("pcie", DeviceKind::kPcieSwitch, layout.pcie_switches);
   const std::int32_t cpus = builder.add_devices("cpu", DeviceKind::kCpu, layout.cpus);
   builder.hang(gpus, layout.gpus, switches, layout.pcie_switches, layout.pcie_bytes_per_s);

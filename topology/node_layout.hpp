@@ -1,13 +1,25 @@
 #pragma once
-// The one shape that all nodes of the catalogue and of inline descriptions share: GPUs on an NVSwitch, GPUs
-// and NICs under PCIe switches, PCIe switches under CPUs. Rates are those that NCCL works with.
+// The one shape that all nodes of the catalogue and of inline descriptions share: GPUs on an NVSwitch, or
+// joined by NVLink cables; GPUs and NICs under PCIe switches, PCIe switches under CPUs. Rates are those that
+// NCCL works with.
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "topology/cluster.hpp"
 
 namespace orrery {
+
+// NVLink cables from one GPU to another.
+struct DirectNvLinks {
+  std::int32_t a = 0, b = 0;
+  std::int32_t cables = 1;
+};
+// The hybrid cube mesh of DGX-1 with V100: six cables per GPU, to four of the seven others.
+std::vector<DirectNvLinks> hybrid_cube_mesh();
+// GPUs 0 and 1, 2 and 3, … joined by bridges.
+std::vector<DirectNvLinks> bridged_pairs(std::int32_t gpus, std::int32_t cables);
 
 struct NodeLayout {
   std::string name;
@@ -19,8 +31,11 @@ struct NodeLayout {
   double pcie_bytes_per_s = 0;
   double cpu_interconnect_bytes_per_s = 0;
   double nic_bytes_per_s = 0;
-  std::string source;
+  std::string source = {};
   std::int32_t cpus_per_board = 0;  // CPUs that are joined to each other, in index order; 0: all of them.
+  // Instead of an NVSwitch, each cable of this rate per direction.
+  std::vector<DirectNvLinks> direct_nvlinks = {};
+  double direct_nvlink_bytes_per_s = 0;
 };
 
 NodeType build_node(const NodeLayout& layout, const GpuType& gpu);

@@ -108,6 +108,24 @@ TEST_CASE("kernel figures are carried over by what is known of the GPU", "[topol
   for (const char* name : {"v100", "rtx-4090", "l40s"}) CHECK(profile(name).matmul_efficiency <= 0.95);
 }
 
+TEST_CASE("a hybrid cube mesh has six cables per GPU, and PCIe between the rest", "[topology]") {
+  Cluster cluster;
+  cluster.node = catalogue_node("dgx-v100-mesh").value();
+  std::vector<double> cables(8, 0);
+  for (const NodeLink& link : cluster.node.links) {
+    if (link.kind != LinkKind::kNvLink) continue;
+    cables[static_cast<std::size_t>(link.a)] += link.bytes_per_s / 20e9;
+    cables[static_cast<std::size_t>(link.b)] += link.bytes_per_s / 20e9;
+  }
+  for (const double count : cables) CHECK(count == Approx(6));
+  const Router router(cluster);
+  CHECK(router.path(0, 4).bytes_per_s() == Approx(40e9));
+  CHECK(router.path(0, 1).bytes_per_s() == Approx(20e9));
+  // No cable: two PCIe segments up, the link between the CPUs, two down.
+  CHECK(router.path(0, 5).links.size() == 5);
+  CHECK(router.path(0, 5).bytes_per_s() == Approx(6e9));
+}
+
 TEST_CASE("an NVL72 rack is one NVLink domain whose trays share no CPU link", "[topology]") {
   Cluster cluster;
   cluster.node = catalogue_node("gb200-nvl72").value();

@@ -6,13 +6,15 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph partition --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
     words="check explain dot --help"
   elif [[ $before == --format ]]; then
     words="auto scenario hf fx fx-text onnx chakra"
+  elif [[ $before == --strategy ]]; then
+    words="all per-layer per-operator nvlink-neighbourhood"
   elif [[ $before == --engine ]]; then
     words="fast simgrid both"
   elif [[ $before == --set ]]; then
@@ -22,6 +24,7 @@ _orrery() {
     case "$command $action" in
       simulate*) words="--json --trace --program --set --engine --engine-tolerance --passes --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
       memory*) words="--json --offsets --set --role --all-roles --threads --help" ;;
+      partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;
       validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;

@@ -1,12 +1,13 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph
+set -l commands simulate memory scenario model catalogue validate graph partition
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
 set -l graph "__fish_seen_subcommand_from graph"
 set -l simulate "__fish_seen_subcommand_from simulate"
 set -l memory "__fish_seen_subcommand_from memory"
+set -l partition "__fish_seen_subcommand_from partition"
 set -l validate "__fish_seen_subcommand_from validate"
 
 complete -c orrery -l help -d "Print help"
@@ -21,6 +22,8 @@ complete -c orrery -n "$top" -f -a catalogue -d "List the nodes and GPUs that sc
 complete -c orrery -n "$top" -f -a validate -d "Hold predictions against a table of measurements"
 
 complete -c orrery -n "$top" -f -a graph -d "Check, explain or draw the graph of a model, also of other tools"
+
+complete -c orrery -n "$top" -f -a partition -d "Compare placements of single ops on the devices of a machine"
 
 complete -c orrery -n "$graph_actions" -f -a check -d "Name everything that is wrong with a graph or trace"
 complete -c orrery -n "$graph_actions" -f -a explain -d "Show what a graph or trace comes to"
@@ -54,10 +57,14 @@ complete -c orrery -n "$memory" -l offsets -d "With --json: every buffer's place
 complete -c orrery -n "$memory" -x -l role -d "Show this role"
 complete -c orrery -n "$memory" -l all-roles -d "Show every role, not the fullest alone"
 complete -c orrery -n "$memory" -x -l threads -d "Threads to lower with"
+complete -c orrery -n "$partition" -x -l strategy -a "all per-layer per-operator nvlink-neighbourhood" -d "The one to look at"
+complete -c orrery -n "$partition" -x -l min-piece -d "Ops that a piece has at least"
+complete -c orrery -n "$partition" -x -l max-piece -d "Ops that a piece has at most"
+complete -c orrery -n "$partition" -r -l json -d "Write the figures as JSON; - is standard output"
 complete -c orrery -n "$validate" -r -l json -d "Write groups, refusals and rows as JSON"
 complete -c orrery -n "$validate" -r -l markdown -d "Write the tables as Markdown"
 complete -c orrery -n "$validate" -l rows -d "List every predicted row"
 complete -c orrery -n "$validate" -x -l threshold -d "End with 6 when the median error exceeds this fraction"
 complete -c orrery -n "$validate" -x -l threads -d "Rows predicted at a time"
-complete -c orrery -n "__fish_seen_subcommand_from simulate memory show" -x -l set -d "Replace a value: KEY=VALUE" \
+complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition" -x -l set -d "Replace a value: KEY=VALUE" \
   -a "sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="

@@ -51,6 +51,7 @@ _orrery() {
     'catalogue:list the nodes and GPUs that scenario files can name'
     'validate:hold predictions against a table of measurements'
     'graph:check, explain or draw the graph of a model'
+    'partition:compare placements of single ops on the devices of a machine'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -76,6 +77,11 @@ _orrery() {
         graph) _orrery_graph ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
         catalogue) _arguments '--help[print help]' ;;
+        partition)
+          _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
+            '--strategy[the one to look at]:strategy:(all per-layer per-operator nvlink-neighbourhood)' \
+            '--min-piece[ops that a piece has at least]:number' '--max-piece[ops that a piece has at most]:number' \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         validate)
           _arguments '--help[print help]' '--json[write groups, refusals and rows as JSON]:file:_files' \
             '--markdown[write the tables as Markdown]:file:_files' '--rows[list every predicted row]' \
