@@ -13,6 +13,7 @@ struct PlanAxes {
   std::vector<Axis> axes;
   // Invalid where the group would be one rank.
   AxisId tensor, context, expert, pipeline, world, embedding;
+  AxisId expert_tensor;  // Over which experts' matrices are divided; the tensor axis where the degrees agree.
   // By replica, stage and block − first block: the axis over which that block's gradients are summed.
   std::vector<std::vector<std::vector<AxisId>>> gradient;
   // The same for the experts' weights: over the ranks of those that have the same experts, "edp".

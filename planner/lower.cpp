@@ -68,7 +68,8 @@ RoleTable find_roles(const Plan& plan, const PlanAxes& axes, Schedules& schedule
       shape.microbatches = schedule.shape.microbatches;
       shape.gradient_degree = static_cast<std::int32_t>(plan.replicas.size()) * plan.context_parallel *
                               (schedule.bidirectional ? 2 : 1);
-      shape.expert_gradient_degree = shape.gradient_degree / plan.expert_parallel;
+      shape.expert_gradient_degree = shape.gradient_degree * plan.tensor_parallel() /
+                                     (plan.expert_tensor_parallel() * plan.expert_parallel);
       shape.schedule = &schedule;
       shape.pipeline = axes.pipeline;
       shape.world = axes.world;
@@ -153,7 +154,7 @@ LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& 
 Program lower(const Graph& graph, const Plan& plan, int threads) {
   const GraphIndex index(graph);
   PlanAxes axes = plan_axes(plan, graph, tied_embedding(graph));
-  const Sharding sharding(graph, plan, {axes.tensor, axes.context, axes.expert});
+  const Sharding sharding(graph, plan, {axes.tensor, axes.context, axes.expert, axes.expert_tensor});
   const KernelSet* const kernels = find_kernel_set(plan.kernel_set);
   assert(kernels != nullptr);
   Schedules schedules;

@@ -46,7 +46,8 @@ class StageBuilder {
   std::int32_t last_compute();
   void emit(const Launch& launch, const Launch* next, Purpose purpose);
   void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
-  void write_outputs(OpId op, TemplateInstruction& compute, std::vector<std::pair<OpId, TensorId>>& partial);
+  void write_outputs(OpId op, TemplateInstruction& compute,
+                     std::vector<std::pair<OpId, TensorId>>& elsewhere);
   void settle_outputs(OpId op, std::int32_t made);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
   std::int32_t add_output(TensorId output, std::int32_t block);
@@ -58,7 +59,7 @@ class StageBuilder {
   Place rearranged(TensorId tensor, PlacementId placement, std::int32_t block, std::int32_t not_before);
   void rearrange_inputs(OpId op, std::int32_t not_before);
   void rearrange_ahead(const Launch& launch, const Launch* next);
-  void reduce(OpId op, TensorId output, std::int32_t made);
+  void settle(OpId op, TensorId output, std::int32_t made);
 
   // ---- Ring attention (ring_attention.cpp).
   struct Ring;

@@ -127,7 +127,7 @@ void check_plan(const TransformerConfig& config, const PlanShorthand& shorthand,
   for (const std::string& fault : faults) UNSCOPED_INFO(fault);
   REQUIRE(faults.empty());
   if (placed) place_buffers(program);
-  const Sizes sizes = bind(graph, plan.microbatch_size, plan.sequence, plan.expert_slot_factor);
+  const Sizes sizes = bind(graph, plan.microbatch_size, plan.sequence, plan.expert_slot_factor());
   const std::int64_t microbatches = plan.global_batch() / plan.microbatch_size;
   const Whole whole = run_whole(graph, sizes, microbatches);
   const std::vector<Values> weights = parameters(graph, sizes);
@@ -166,9 +166,10 @@ Drawn draw(Random& random, bool experts) {
   plan.pp = pick(random, {1, 2, 4});
   plan.dp = pick(random, {1, 2, 2});
   if (experts) {
+    if (plan.tp > 1) plan.settings.expert_tensor = pick(random, {0, 1});
     plan.settings.expert_parallel =
-        plan.dp * plan.settings.context_parallel >= 2 ? pick(random, {1, 2, 4}) : 1;
-    plan.settings.expert_slot_factor = 2;  // Room for every token at one expert: four experts, two picks.
+        plan.dp * plan.settings.context_parallel * plan.tp >= 2 ? pick(random, {1, 2, 4}) : 1;
+    plan.settings.expert_capacity_factor = 2;  // Room for every token at one expert: four experts, two picks.
   }
   const auto kinds = all_pipeline_schedules();
   plan.settings.schedule = kinds[static_cast<std::size_t>(random.between(0, std::ssize(kinds) - 1))];
@@ -222,7 +223,7 @@ TEST_CASE("keys and values that travel round a ring meet every query", "[executo
         plan.settings.context_form = form;
         plan.settings.sequence = 16;
         plan.settings.sequence_parallel = tp > 1;
-        plan.settings.expert_slot_factor = 2;
+        plan.settings.expert_capacity_factor = 2;
         INFO(fmt::format("{}, window {}, chunk {}, tp {}, {}", config.name, config.local.window,
                          config.local.chunk, tp, to_string(form)));
         check_plan(config, plan, 4 * tp, true);
@@ -242,11 +243,11 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
     const Drawn drawn = draw(random, config.experts.count > 0);
     const Plan& settings = drawn.plan.settings;
     INFO(fmt::format(
-        "plan {}: {} {}, tp {}, cp {} {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
+        "plan {}: {} {}, tp {}, cp {} {}, ep {} etp {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
         "zero {}, {}, {}",
         done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
-        to_string(settings.context_form), settings.expert_parallel, drawn.plan.pp, drawn.plan.dp,
-        drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
+        to_string(settings.context_form), settings.expert_parallel, settings.expert_tensor, drawn.plan.pp,
+        drawn.plan.dp, drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
         settings.sequence_parallel, settings.zero_stage, to_string(settings.recompute), settings.kernel_set));
     try {
       check_plan(config, drawn.plan, drawn.gpus, done % 2 == 0);
