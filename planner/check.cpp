@@ -109,17 +109,30 @@ void check_schedule(const Plan& plan, Faults& faults) {
   }
 }
 
+// A dimension of the experts' matrices.
+bool of_experts(const Graph& graph, DimId dim) {
+  return std::any_of(graph.tensors.begin(), graph.tensors.end(), [&](const Tensor& tensor) {
+    return tensor.kind == TensorKind::kParameter && tensor.shape.size() > 1 &&
+           graph[tensor.shape[0]].role == DimRole::kExperts &&
+           std::find(tensor.shape.begin() + 1, tensor.shape.end(), dim) != tensor.shape.end();
+  });
+}
+
 void check_divisible(const Plan& plan, const Graph& graph, Faults& faults) {
   const std::int64_t degree = plan.tensor_parallel();
-  for (const Dim& dim : graph.dims) {
+  for (std::size_t d = 0; d < graph.dims.size(); ++d) {
+    const Dim& dim = graph.dims[d];
     const bool divided =
         dim.role == DimRole::kHeads || dim.role == DimRole::kKvHeads || dim.role == DimRole::kFfn;
-    if (!divided || dim.size % degree == 0) continue;
-    std::int64_t fits = degree;
+    const bool experts = of_experts(graph, DimId(static_cast<std::int64_t>(d)));
+    const std::int64_t by = experts ? plan.expert_tensor_parallel() : degree;
+    if (!divided || dim.size % by == 0) continue;
+    std::int64_t fits = by;
     while (dim.size % fits != 0) --fits;
+    const char* const key = experts && plan.expert_tensor > 0 ? "expert_tensor_parallel" : "tp";
     faults.push_back(
-        fmt::format("plan.tp: {} {} don't divide by tp {} (remainder {}) on every stage; use tp {}", dim.size,
-                    dim.name, degree, dim.size % degree, fits));
+        fmt::format("plan.{}: {} {} don't divide by {} {} (remainder {}) on every stage; use {} {}", key,
+                    dim.size, dim.name, key, by, dim.size % by, key, fits));
   }
   const std::int64_t context = plan.context_parallel;
   if (context > 1 && plan.sequence % (2 * context) != 0) {
@@ -151,14 +164,33 @@ void check_mechanisms(const Plan& plan, const Graph& graph, Faults& faults) {
   }
 }
 
-void check_experts(const Plan& plan, const Graph& graph, Faults& faults) {
-  const std::int64_t degree = plan.expert_parallel;
-  if (degree <= 1) return;
-  const std::int64_t ranks = std::ssize(plan.replicas) * plan.context_parallel;
-  if (ranks % degree != 0) {
+void check_expert_tensor(const Plan& plan, Faults& faults) {
+  const std::int64_t tensor = plan.tensor_parallel(), inner = plan.expert_tensor_parallel();
+  if (tensor % inner != 0) {
     faults.push_back(
-        fmt::format("plan.ep: {} doesn't divide dp {} × cp {} = {} (tokens are exchanged among them)", degree,
-                    plan.replicas.size(), plan.context_parallel, ranks));
+        fmt::format("plan.expert_tensor_parallel: {} doesn't divide tp {}; use 1 (whole experts), "
+                    "or a divisor of tp",
+                    inner, tensor));
+  } else if (inner < tensor && !plan.sequence_parallel) {
+    faults.push_back(fmt::format(
+        "plan.expert_tensor_parallel: {} ranks of tp {} would send the same tokens to experts; switch "
+        "sequence_parallel on, so that each has its own, or leave expert_tensor_parallel out",
+        tensor / inner, tensor));
+  }
+}
+
+void check_experts(const Plan& plan, const Graph& graph, Faults& faults) {
+  const std::int64_t degree = plan.expert_parallel, inner = plan.expert_tensor_parallel();
+  if (degree <= 1) return;
+  const std::int64_t of_tensor = plan.tensor_parallel() / inner;
+  const std::int64_t ranks = std::ssize(plan.replicas) * plan.context_parallel * of_tensor;
+  if (ranks % degree != 0) {
+    faults.push_back(fmt::format(
+        "plan.ep: {} doesn't divide dp {} × cp {}{} = {} (tokens are exchanged among them)", degree,
+        plan.replicas.size(), plan.context_parallel,
+        of_tensor > 1 ? fmt::format(" × tp {} / expert_tensor_parallel {}", plan.tensor_parallel(), inner)
+                      : "",
+        ranks));
   }
   for (const PipelineReplica& replica : plan.replicas) {
     if (replica.microbatches == plan.replicas.front().microbatches &&
@@ -263,6 +295,7 @@ std::vector<std::string> check(const Plan& plan, const Graph& graph) {
   check_blocks(plan, graph, faults);
   check_ranks(plan, faults);
   if (faults.empty()) check_schedule(plan, faults);
+  if (faults.empty()) check_expert_tensor(plan, faults);
   if (faults.empty()) check_divisible(plan, graph, faults);
   if (faults.empty()) check_experts(plan, graph, faults);
   if (faults.empty()) check_mechanisms(plan, graph, faults);

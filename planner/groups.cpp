@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace orrery {
 namespace {
@@ -44,30 +45,43 @@ Axis context_axis(const Plan& plan) {
   return axis;
 }
 
-// Ranks of one pipeline position and tensor-parallel index, context parallel innermost, then data parallel.
-std::vector<RankId> token_ranks(const Plan& plan, const std::vector<const std::vector<RankId>*>& of_replicas,
-                                std::size_t t) {
+// Ranks of one pipeline position: tensor parallel innermost, then context, then data parallel.
+std::vector<RankId> position_ranks(const std::vector<const std::vector<RankId>*>& of_replicas) {
   std::vector<RankId> all;
-  for (const auto* const ranks : of_replicas) {
-    for (std::size_t i = t; i < ranks->size(); i += static_cast<std::size_t>(plan.tensor_parallel())) {
-      all.push_back((*ranks)[i]);
-    }
-  }
+  for (const auto* const ranks : of_replicas) all.insert(all.end(), ranks->begin(), ranks->end());
   return all;
 }
 
-// Groups that exchange tokens. REQUIRES: replicas cut alike, as check(plan, graph) says where ep is above 1.
+// Consecutive ranks that share each expert's matrices.
+Axis expert_tensor_axis(const Plan& plan) {
+  Axis axis{"etp", {}};
+  for (const PipelineReplica& replica : plan.replicas) {
+    for (const auto* const ranks : pipeline_positions(replica)) {
+      for (auto first = ranks->begin(); first != ranks->end(); first += plan.expert_tensor_parallel()) {
+        axis.groups.emplace_back(first, first + plan.expert_tensor_parallel());
+      }
+    }
+  }
+  return axis;
+}
+
+// Groups that exchange tokens: of consecutive ranks those of equal index in their expert-tensor-parallel
+// group (Megatron-LM's order of expert ranks). REQUIRES: replicas cut alike, as check(plan, graph) says where
+// ep is above 1.
 Axis expert_axis(const Plan& plan) {
   Axis axis{"ep", {}};
+  const auto inner = static_cast<std::size_t>(plan.expert_tensor_parallel());
+  const std::size_t whole = inner * static_cast<std::size_t>(plan.expert_parallel);
   std::vector<std::vector<const std::vector<RankId>*>> by_replica;
   for (const PipelineReplica& replica : plan.replicas) by_replica.push_back(pipeline_positions(replica));
   for (std::size_t p = 0; p < by_replica.front().size(); ++p) {
     std::vector<const std::vector<RankId>*> of_replicas;
     for (const auto& positions : by_replica) of_replicas.push_back(positions[p]);
-    for (std::int32_t t = 0; t < plan.tensor_parallel(); ++t) {
-      const std::vector<RankId> all = token_ranks(plan, of_replicas, static_cast<std::size_t>(t));
-      for (auto first = all.begin(); first != all.end(); first += plan.expert_parallel) {
-        axis.groups.emplace_back(first, first + plan.expert_parallel);
+    const std::vector<RankId> all = position_ranks(of_replicas);
+    for (std::size_t t = 0; t < inner; ++t) {
+      for (std::size_t first = t; first < all.size(); first += whole) {
+        std::vector<RankId>& group = axis.groups.emplace_back();
+        for (std::size_t i = first; i < first + whole; i += inner) group.push_back(all[i]);
       }
     }
   }
@@ -175,9 +189,10 @@ std::vector<Segment> segments(const Plan& plan, const std::vector<Positions>& po
 // `experts`: only ranks that have the same experts belong together.
 void add_groups(const Plan& plan, const std::vector<Positions>& positions, const Segment& part, bool experts,
                 Axis& axis) {
-  const auto stride = static_cast<std::size_t>(experts ? plan.expert_parallel : 1);
-  const auto tp = static_cast<std::size_t>(plan.tensor_parallel());
-  for (std::size_t t = 0; t < tp; ++t) {
+  const auto alike = static_cast<std::size_t>(experts ? plan.expert_parallel : 1);
+  const auto inner =
+      static_cast<std::size_t>(experts ? plan.expert_tensor_parallel() : plan.tensor_parallel());
+  for (std::size_t t = 0; t < inner; ++t) {
     std::vector<RankId> all;
     const std::size_t holders_count = part.positions.front().size();
     // Holder by holder, so that the ranks of each stand in the order of its expert-parallel groups.
@@ -186,12 +201,12 @@ void add_groups(const Plan& plan, const std::vector<Positions>& positions, const
       for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
         of_replicas.push_back(positions[r][static_cast<std::size_t>(part.positions[r][h])]);
       }
-      const std::vector<RankId> of_holder = token_ranks(plan, of_replicas, t);
+      const std::vector<RankId> of_holder = position_ranks(of_replicas);
       all.insert(all.end(), of_holder.begin(), of_holder.end());
     }
-    for (std::size_t e = 0; e < stride; ++e) {
+    for (std::size_t e = 0; e < alike; ++e) {
       std::vector<RankId> group;
-      for (std::size_t i = e; i < all.size(); i += stride) group.push_back(all[i]);
+      for (std::size_t i = e * inner + t; i < all.size(); i += alike * inner) group.push_back(all[i]);
       if (std::find(axis.groups.begin(), axis.groups.end(), group) == axis.groups.end()) {
         axis.groups.push_back(std::move(group));
       }
@@ -204,7 +219,7 @@ std::int32_t shard_degree(const Plan& plan, bool experts, std::int32_t size) {
   if (plan.zero_stage == 0) return 1;
   if (plan.zero_group == 0) return size;
   // Neighbours that divide experts among themselves divide no one's state.
-  return experts ? std::max(1, plan.zero_group / plan.expert_parallel) : plan.zero_group;
+  return experts ? std::gcd(size, std::max(1, plan.zero_group / plan.expert_parallel)) : plan.zero_group;
 }
 
 ReductionAxes add_reduction_axes(const Plan& plan, bool experts, Axis axis, PlanAxes& result) {
@@ -271,8 +286,8 @@ void add_gradient_axes(const Plan& plan, std::int32_t blocks, PlanAxes& result) 
   for (const PipelineReplica& replica : plan.replicas) positions.push_back(pipeline_positions(replica));
   const std::vector<Segment> parts = segments(plan, positions, blocks);
   result.gradient = gradient_axes(plan, positions, parts, false, result);
-  result.expert_gradient =
-      plan.expert_parallel > 1 ? gradient_axes(plan, positions, parts, true, result) : result.gradient;
+  const bool apart = plan.expert_parallel > 1 || plan.expert_tensor_parallel() != plan.tensor_parallel();
+  result.expert_gradient = apart ? gradient_axes(plan, positions, parts, true, result) : result.gradient;
 }
 
 }  // namespace
@@ -282,6 +297,9 @@ PlanAxes plan_axes(const Plan& plan, const Graph& graph, bool tied_embedding) {
   result.tensor = add_axis(result, tensor_axis(plan));
   result.context = add_axis(result, context_axis(plan));
   if (plan.expert_parallel > 1) result.expert = add_axis(result, expert_axis(plan));
+  result.expert_tensor = plan.expert_tensor_parallel() == plan.tensor_parallel()
+                             ? result.tensor
+                             : add_axis(result, expert_tensor_axis(plan));
   result.pipeline = add_axis(result, pipeline_axis(plan));
   add_gradient_axes(plan, graph.block_count(), result);
   if (tied_embedding) result.embedding = add_axis(result, embedding_axis(plan));

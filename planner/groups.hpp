@@ -23,6 +23,7 @@ struct PlanAxes {
   std::vector<Axis> axes;
   // Invalid where the group would be one rank.
   AxisId tensor, context, expert, pipeline, world, embedding;
+  AxisId expert_tensor;  // Over which experts' matrices are divided; the tensor axis where the degrees agree.
   // By replica: over whom each block's gradients are summed.
   std::vector<BlockReductions> gradient;
   // The same for the experts' weights: over the ranks of those that have the same experts, "edp".

@@ -186,7 +186,7 @@ StateShards state_shards(const Graph& graph, const GraphIndex& index, const Shar
 Program lower(const Graph& graph, const Plan& plan, int threads, std::vector<PassReport>* passes) {
   const GraphIndex index(graph);
   PlanAxes axes = plan_axes(plan, graph, tied_embedding(graph));
-  const Sharding sharding(graph, plan, {axes.tensor, axes.context, axes.expert});
+  const Sharding sharding(graph, plan, {axes.tensor, axes.context, axes.expert, axes.expert_tensor});
   const KernelSet* const kernels = find_kernel_set(plan.kernel_set);
   assert(kernels != nullptr);
   const std::vector<bool> recomputed = recomputed_tensors(graph, index, plan);

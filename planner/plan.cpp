@@ -49,6 +49,10 @@ std::int32_t Plan::tensor_parallel() const {
   return static_cast<std::int32_t>(std::ssize(replicas.front().stages.front().ranks)) / context_parallel;
 }
 
+std::int32_t Plan::expert_tensor_parallel() const {
+  return expert_tensor > 0 ? expert_tensor : tensor_parallel();
+}
+
 std::int32_t Plan::world_size() const {
   std::size_t ranks = idle.size();
   for (const PipelineReplica& replica : replicas) {

@@ -54,11 +54,18 @@ struct Plan {
   std::int32_t interleave_group = 0;  // Micro-batches per group of the interleaved schedule; 0: its default.
   std::int32_t context_parallel = 1;
   ContextForm context_form = ContextForm::kAllGather;
-  std::int32_t expert_parallel =
-      1;  // Divides data · context parallel ranks; experts are divided by tp as well.
-  // Slots of an expert, relative to its equal share of the tokens (Graph's bind): 1 costs what balanced
-  // dropless routing takes on average; above, an imbalance or a capacity factor.
-  double expert_slot_factor = 1.0;
+  // An expert's matrices are divided over this many ranks, consecutive ones of a tensor-parallel group; 0:
+  // over all of the group. Experts are divided over expert-parallel groups of what is left: of a stage's
+  // tensor · context · data parallel ranks, groups of both degrees' product hold all experts once.
+  std::int32_t expert_tensor = 0;
+  std::int32_t expert_parallel = 1;
+  // Rows that an expert has room for, relative to its equal share of the tokens: full or not it works on all
+  // of them, and what is beyond is dropped (GShard, Lepikhin et al. 2020; Switch, Fedus et al. 2021). 0:
+  // dropless.
+  double expert_capacity_factor = 0;
+  // Load of the busiest rank's experts relative to the mean. Of a dropless plan it sets the time, the
+  // messages and the memory of every rank: the others wait for the busiest.
+  double expert_imbalance = 1;
   std::int64_t microbatch_size = 1;  // Sequences.
   std::int64_t sequence = 0;         // Tokens per sequence.
   bool sequence_parallel = false;
@@ -84,6 +91,11 @@ struct Plan {
   LoweringPasses passes;  // Rewrites that lowering does.
 
   std::int32_t tensor_parallel() const;
+  std::int32_t expert_tensor_parallel() const;
+  // Rows of an expert relative to its equal share of the tokens, as the Graph's bind takes it.
+  double expert_slot_factor() const {
+    return expert_capacity_factor > 0 ? expert_capacity_factor : expert_imbalance;
+  }
   std::int32_t world_size() const;
   std::int64_t global_batch() const;  // Sequences per step.
   bool operator==(const Plan&) const = default;

@@ -43,6 +43,7 @@ Sharding::Sharding(const Graph& graph, const Plan& plan, ShardingAxes axes)
       tensor_parallel_(plan.tensor_parallel()),
       context_parallel_(plan.context_parallel),
       expert_parallel_(plan.expert_parallel),
+      expert_tensor_parallel_(plan.expert_tensor_parallel()),
       axes_(axes),
       scatter_(plan.sequence_parallel && tensor_parallel_ > 1),
       ring_(plan.context_form == ContextForm::kRing) {
@@ -57,8 +58,7 @@ Sharding::Sharding(const Graph& graph, const Plan& plan, ShardingAxes axes)
     // The loss's log-sum-exp comes whole out of its own small all-reduces.
     const bool of_loss = tensor.producer.valid() && graph[tensor.producer].kind == OpKind::kCrossEntropy;
     const bool scattered = scatter_ && is_activation(tensor) && !of_loss && !sharded(id) && !unreduced(id);
-    const bool made_at_tokens = tensor.producer.valid() && at_tokens(graph[tensor.producer].kind);
-    const Rows rows = made_at_tokens ? Rows::kOfTokens : Rows::kOfExperts;
+    const Rows rows = read_at_tokens_[t] ? Rows::kOfTokens : Rows::kOfExperts;
     stored_.push_back(intern(place(id, true, scattered, rows)));
     gathered_.push_back(intern(place(id, true, false, Rows::kOfExperts)));
     everywhere_.push_back(intern(place(id, false, false, Rows::kOfExperts)));
@@ -97,14 +97,14 @@ PlacementId Sharding::shifted(TensorId tensor, std::int32_t positions) const {
 void Sharding::set_sizes(const Plan& plan) {
   const std::int32_t token_ranks = context_parallel_ * (scatter_ ? tensor_parallel_ : 1);
   const Sizes local =
-      bind(graph_, plan.microbatch_size, plan.sequence / token_ranks, plan.expert_slot_factor);
+      bind(graph_, plan.microbatch_size, plan.sequence / token_ranks, plan.expert_slot_factor());
   global_ = bind(graph_, plan.microbatch_size, plan.sequence);
   for (std::size_t d = 0; d < graph_.dims.size(); ++d) {
     if (graph_.dims[d].role == DimRole::kVocab) {
       global_[d] = padded_vocab(global_[d], plan.vocab_multiple, tensor_parallel_);
     }
     if (graph_.dims[d].role == DimRole::kSlots) {
-      global_[d] = local[d] * expert_parallel_ * (scatter_ ? tensor_parallel_ : 1);
+      global_[d] = local[d] * expert_parallel_ * (scatter_ ? expert_tensor_parallel_ : 1);
     }
   }
   for (const bool expert : {false, true}) {
@@ -113,10 +113,10 @@ void Sharding::set_sizes(const Plan& plan) {
       sizes = global_;
       for (std::size_t d = 0; d < graph_.dims.size(); ++d) {
         const DimRole role = graph_.dims[d].role;
-        const bool tokens = role == DimRole::kSequence || role == DimRole::kSlots;
-        if (divided(role)) sizes[d] /= tensor_parallel_;
+        if (divided(role)) sizes[d] /= expert ? expert_tensor_parallel_ : tensor_parallel_;
         if (role == DimRole::kSequence) sizes[d] /= context_parallel_;
-        if (tokens && scattered && scatter_) sizes[d] /= tensor_parallel_;
+        if (role == DimRole::kSequence && scattered && scatter_) sizes[d] /= tensor_parallel_;
+        if (role == DimRole::kSlots && scattered && scatter_) sizes[d] /= expert_tensor_parallel_;
         if (role == (expert ? DimRole::kExperts : DimRole::kSlots)) sizes[d] /= expert_parallel_;
       }
     }
@@ -124,27 +124,24 @@ void Sharding::set_sizes(const Plan& plan) {
 }
 
 void Sharding::classify_ops() {
-  const std::size_t tensors = graph_.tensors.size();
-  sharded_tensor_.resize(tensors);
+  const std::size_t tensors = graph_.tensors.size(), ops = graph_.ops.size();
   has_rows_.resize(tensors);
   for (std::size_t t = 0; t < tensors; ++t) {
-    const TensorId id(static_cast<std::int64_t>(t));
-    has_rows_[t] = has_role(graph_, id, DimRole::kSlots);
-    const auto& shape = graph_.tensors[t].shape;
-    sharded_tensor_[t] = tensor_parallel_ > 1 && std::any_of(shape.begin(), shape.end(), [&](DimId dim) {
-                           return divided(graph_[dim].role);
-                         });
+    has_rows_[t] = has_role(graph_, TensorId(static_cast<std::int64_t>(t)), DimRole::kSlots);
   }
-  sharded_op_.resize(graph_.ops.size());
-  expert_op_.resize(graph_.ops.size());
+  const auto any = [](const std::vector<TensorId>& all, const std::vector<bool>& of) {
+    return std::any_of(all.begin(), all.end(), [&](TensorId tensor) { return of[tensor.index()]; });
+  };
+  expert_op_.resize(ops);
   of_expert_.resize(tensors);
-  for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-    const std::vector<TensorId> all = tensors_of(graph_.ops[o]);
-    const auto any = [&](const std::vector<bool>& of) {
-      return std::any_of(all.begin(), all.end(), [&](TensorId tensor) { return of[tensor.index()]; });
-    };
-    sharded_op_[o] = any(sharded_tensor_);
-    expert_op_[o] = any(has_rows_) && !at_tokens(graph_.ops[o].kind);
+  read_at_tokens_.resize(tensors);
+  for (std::size_t o = 0; o < ops; ++o) {
+    const Op& op = graph_.ops[o];
+    if (at_tokens(op.kind)) {
+      for (const TensorId input : op.inputs) read_at_tokens_[input.index()] = true;
+    }
+    const std::vector<TensorId> all = tensors_of(op);
+    expert_op_[o] = any(all, has_rows_) && !at_tokens(op.kind);
     if (!expert_op_[o]) continue;
     for (const TensorId tensor : all) {
       const TensorKind kind = graph_[tensor].kind;
@@ -153,6 +150,15 @@ void Sharding::classify_ops() {
       }
     }
   }
+  sharded_tensor_.resize(tensors);
+  for (std::size_t t = 0; t < tensors; ++t) {
+    const auto& shape = graph_.tensors[t].shape;
+    const bool divides = dividing_degree(TensorId(static_cast<std::int64_t>(t))) > 1;
+    sharded_tensor_[t] = divides && std::any_of(shape.begin(), shape.end(),
+                                                [&](DimId dim) { return divided(graph_[dim].role); });
+  }
+  sharded_op_.resize(ops);
+  for (std::size_t o = 0; o < ops; ++o) sharded_op_[o] = any(tensors_of(graph_.ops[o]), sharded_tensor_);
 }
 
 void Sharding::find_partial_sums() {
@@ -176,6 +182,7 @@ void Sharding::find_partial_sums() {
 
 std::int32_t Sharding::degree(AxisId axis) const {
   if (axis == axes_.tensor) return tensor_parallel_;
+  if (axis == axes_.expert_tensor) return expert_tensor_parallel_;
   return axis == axes_.context ? context_parallel_ : expert_parallel_;
 }
 
@@ -189,13 +196,15 @@ Placement Sharding::place(TensorId id, bool over_context, bool scattered, Rows r
   Placement placement;
   for (const DimId dim : tensor.shape) {
     const DimRole role = graph_[dim].role;
-    if (divided(role) && tensor_parallel_ > 1) placement.splits.push_back({dim, axes_.tensor});
+    if (divided(role) && dividing_degree(id) > 1) {
+      placement.splits.push_back({dim, at_experts(id) ? axes_.expert_tensor : axes_.tensor});
+    }
     if (role == DimRole::kSequence && tokens) {
       if (over_context && context_parallel_ > 1) placement.splits.push_back({dim, axes_.context, true});
       if (scattered) placement.splits.push_back({dim, axes_.tensor});
     }
     if (role == DimRole::kSlots) {
-      if (scattered) placement.splits.push_back({dim, axes_.tensor});
+      if (scattered && expert_tensor_parallel_ > 1) placement.splits.push_back({dim, axes_.expert_tensor});
       if (rows == Rows::kOfTokens && expert_parallel_ > 1) placement.splits.push_back({dim, axes_.expert});
     }
     const bool rows_of_experts = has_rows_[id.index()] && rows == Rows::kOfExperts;
@@ -231,8 +240,15 @@ PlacementId Sharding::needed(OpId op, TensorId input) const {
 
 PlacementId Sharding::made(OpId op, TensorId output) const {
   const AxisId partial = partial_over(op, output);
-  if (!partial.valid()) return stored(output);
-  return partial == axes_.context ? everywhere_[output.index()] : gathered_[output.index()];
+  if (partial.valid()) {
+    return partial == axes_.context ? everywhere_[output.index()] : gathered_[output.index()];
+  }
+  return summed(op, output);
+}
+
+PlacementId Sharding::summed(OpId op, TensorId output) const {
+  if (!has_rows_[output.index()]) return stored(output);
+  return at_tokens(graph_[op].kind) ? of_tokens_[output.index()] : of_experts_[output.index()];
 }
 
 AxisId Sharding::partial_over(OpId op, TensorId output) const {
@@ -244,13 +260,16 @@ AxisId Sharding::partial_over(OpId op, TensorId output) const {
   if (!sharded(op) || sharded(output) || !has_tokens(output)) return {};
   const bool contracts = of.kind == OpKind::kMatmul || of.kind == OpKind::kMatmulGradInput ||
                          of.kind == OpKind::kEmbedding || of.kind == OpKind::kHeadConcatGrad;
-  return contracts ? axes_.tensor : AxisId();
+  if (!contracts) return {};
+  return expert_op_[op.index()] ? axes_.expert_tensor : axes_.tensor;
 }
 
 bool Sharding::partial_gradient(OpId op, TensorId output) const {
   if (tensor_parallel_ == 1 || graph_[output].kind != TensorKind::kParameterGradient || sharded(output)) {
     return false;
   }
+  // Where experts are divided their products see all rows; where they are whole, other ranks have others.
+  if (of_expert_[output.index()]) return false;
   // A bias gradient of a matmul sums over whole sequences, which every rank has. Norms and positions see
   // only the rank's own heads (sharded op) or its own part of the sequence (scattered).
   if (graph_[op].kind == OpKind::kMatmulGradWeight) return !sharded(op) && scatter_;

@@ -16,7 +16,9 @@
 //   - expert parallelism divides the experts' weights, and the rows that experts work on: where tokens are
 //     dispatched and combined a rank has the rows of its own tokens for all experts (split along the slots),
 //     where experts work it has the rows of all the group's tokens for its own experts. An all-to-all stands
-//     between. Rows are scattered like sequences.
+//     between, behind the op that makes the rows: they are kept where they are read. Rows are scattered like
+//     sequences. An expert's matrices are divided over their own group, which may be smaller than the
+//     tensor-parallel one; whole experts need whole rows only.
 // The collectives of Megatron-LM's column- and row-parallel layers (Shoeybi et al. 2019; Korthikanti et
 // al. 2022) and of all-gather context parallelism (Grattafiori et al. 2024, §3.3.2) follow from these rules;
 // (GShard's dispatch and combine: Lepikhin et al. 2020.) None is written down for a particular layer.
@@ -34,7 +36,7 @@ namespace orrery {
 
 // The axes along which tensors are divided; invalid where the degree is 1.
 struct ShardingAxes {
-  AxisId tensor, context, expert;
+  AxisId tensor, context, expert, expert_tensor;
 };
 
 class Sharding {
@@ -57,6 +59,9 @@ class Sharding {
   PlacementId made(OpId op, TensorId output) const;
   // Rows as experts see them, scattered or not as stored; of other tensors as stored.
   PlacementId of_experts(TensorId tensor) const { return of_experts_[tensor.index()]; }
+  // How an output lies once its partial sums are added: as stored, or as made where there are none; rows that
+  // tokens read are still at their experts.
+  PlacementId summed(OpId op, TensorId output) const;
   // The axis over which an op's output is a partial sum; invalid: it isn't one.
   AxisId partial_over(OpId op, TensorId output) const;
   // A partial sum that is left so: its one reader adds it to others.
@@ -93,18 +98,23 @@ class Sharding {
   void find_partial_sums();
   void add_shifted(const Op& op);
   bool attends(OpId op) const;
+  // Of experts: their weights and what they make of rows.
+  bool at_experts(TensorId tensor) const { return has_rows_[tensor.index()] || of_expert_[tensor.index()]; }
+  std::int32_t dividing_degree(TensorId tensor) const {
+    return at_experts(tensor) ? expert_tensor_parallel_ : tensor_parallel_;
+  }
   bool has_tokens(TensorId tensor) const;
   Placement place(TensorId tensor, bool over_context, bool scattered, Rows rows) const;
   PlacementId intern(const Placement& placement);
 
   const Graph& graph_;
-  std::int32_t tensor_parallel_, context_parallel_, expert_parallel_;
+  std::int32_t tensor_parallel_, context_parallel_, expert_parallel_, expert_tensor_parallel_;
   ShardingAxes axes_;
   bool scatter_;  // Sequence parallelism is on and there is something to divide.
   bool ring_;
   Sizes global_;
   std::array<std::array<Sizes, 2>, 2> sizes_;  // [as experts see them][scattered]
-  std::vector<bool> sharded_tensor_, sharded_op_, of_expert_, expert_op_, has_rows_;
+  std::vector<bool> sharded_tensor_, sharded_op_, of_expert_, expert_op_, has_rows_, read_at_tokens_;
   std::vector<bool> unreduced_, sums_partials_;
   std::vector<Placement> placements_;
   // By tensor: as stored; with its whole sequence (or slots) over the tensor-parallel group, where its op is

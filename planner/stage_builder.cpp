@@ -170,10 +170,10 @@ void StageBuilder::emit(const Launch& launch, Purpose purpose) {
   compute.work = Compute{symbols_.kernel(kernel)};
 
   for (const OpId op : launch.ops) read_inputs(op, launch, compute);
-  std::vector<std::pair<OpId, TensorId>> partial;
-  for (const OpId op : launch.ops) write_outputs(op, compute, partial);
+  std::vector<std::pair<OpId, TensorId>> elsewhere;
+  for (const OpId op : launch.ops) write_outputs(op, compute, elsewhere);
   const std::int32_t made = append(std::move(compute));
-  for (const auto& [op, tensor] : partial) reduce(op, tensor, made);
+  for (const auto& [op, tensor] : elsewhere) settle(op, tensor, made);
 }
 
 void StageBuilder::read_inputs(OpId id, const Launch& launch, TemplateInstruction& compute) {
@@ -199,7 +199,7 @@ void StageBuilder::note_new_block(TensorId parameter, TemplateInstruction& compu
 }
 
 void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
-                                 std::vector<std::pair<OpId, TensorId>>& partial) {
+                                 std::vector<std::pair<OpId, TensorId>>& elsewhere) {
   const Op& op = graph_[id];
   for (const TensorId output : op.outputs) {
     const Tensor& data = graph_[output];
@@ -210,8 +210,9 @@ void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
       continue;
     }
     const std::int32_t buffer = add_output(output, op.block);
-    if (sharding_.partial_over(id, output).valid() && !sharding_.unreduced(output)) {
-      partial.emplace_back(id, output);
+    const bool reduced = sharding_.partial_over(id, output).valid() && !sharding_.unreduced(output);
+    if (reduced || sharding_.made(id, output) != sharding_.stored(output)) {
+      elsewhere.emplace_back(id, output);
     } else {
       touch(compute, {buffer, false, true});
     }
@@ -319,9 +320,9 @@ void StageBuilder::emit_parallel_loss(OpId id) {
 
   TemplateInstruction third = start(2, "", 3 * tokens_bytes, tokens_bytes);
   for (const std::int32_t buffer : {maximum, sums[0], sums[1]}) touch(third, {buffer, false, false});
-  std::vector<std::pair<OpId, TensorId>> partial;
-  write_outputs(id, third, partial);
-  assert(partial.empty());
+  std::vector<std::pair<OpId, TensorId>> elsewhere;
+  write_outputs(id, third, elsewhere);
+  assert(elsewhere.empty());
   append(std::move(third));
 }
 

@@ -44,7 +44,8 @@ class StageBuilder {
   void emit(const Launch& launch, Purpose purpose);
   void emit_any(const Launch& launch, Purpose purpose);
   void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
-  void write_outputs(OpId op, TemplateInstruction& compute, std::vector<std::pair<OpId, TensorId>>& partial);
+  void write_outputs(OpId op, TemplateInstruction& compute,
+                     std::vector<std::pair<OpId, TensorId>>& elsewhere);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
   std::int32_t add_output(TensorId output, std::int32_t block);
   void emit_parallel_loss(OpId op);
@@ -56,7 +57,7 @@ class StageBuilder {
                                  AxisId axis, std::int64_t bytes, DType dtype);
   Place rearranged(TensorId tensor, PlacementId placement, std::int32_t block);
   void rearrange_inputs(OpId op);
-  void reduce(OpId op, TensorId output, std::int32_t made);
+  void settle(OpId op, TensorId output, std::int32_t made);
 
   // ---- Ring attention (ring_attention.cpp).
   struct Ring;

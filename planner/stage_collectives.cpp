@@ -38,37 +38,22 @@ TemplateInstruction StageBuilder::collective(const std::string& name, std::int32
   return instruction;
 }
 
-// A tensor brought from its stored placement to another one, for the launch that is being emitted. Rows first
-// go to their experts, then are gathered.
+// A tensor gathered from its stored placement to another one, for the launch that is being emitted.
 StageBuilder::Place StageBuilder::rearranged(TensorId tensor, PlacementId placement, std::int32_t block) {
   const auto found = rearranged_.find({tensor, placement});
   if (found != rearranged_.end()) return found->second;
   const auto& placements = sharding_.placements();
-  const Placement& wanted = placements[placement.index()];
-  const Placement& stored = placements[sharding_.stored(tensor).index()];
-  const bool divides_anew = extra_split(wanted, stored) != nullptr;
-  const PlacementId of_experts = sharding_.of_experts(tensor);
-  const bool in_two_steps = divides_anew && of_experts != placement && of_experts != sharding_.stored(tensor);
-  if (in_two_steps) rearranged(tensor, of_experts, block);
-  const PlacementId from = in_two_steps ? of_experts : sharding_.stored(tensor);
-  const bool exchanges = divides_anew && !in_two_steps;
-  const Split& lost = *extra_split(placements[from.index()], wanted);
+  const Split& lost =
+      *extra_split(placements[sharding_.stored(tensor).index()], placements[placement.index()]);
   const bool again = pass_ == PassKind::kBackwardWeight || (pass_ != PassKind::kForward && prefix_.empty() &&
                                                             graph_[tensor].kind == TensorKind::kActivation);
-  std::string name = prefix_ + without_layer(graph_[tensor].name) + (exchanges ? ".exchange" : ".gather") +
-                     (again ? "_again" : "");
+  std::string name = prefix_ + without_layer(graph_[tensor].name) + ".gather" + (again ? "_again" : "");
   const std::int32_t times = ++moves_[{name, block}];
   if (times > 1) name += "_" + std::to_string(times);
-  TemplateInstruction move =
-      collective(name, block, exchanges ? CollectiveKind::kAllToAll : CollectiveKind::kAllGather, lost.axis,
-                 sharding_.bytes(tensor, placement), graph_[tensor].dtype);
+  TemplateInstruction move = collective(name, block, CollectiveKind::kAllGather, lost.axis,
+                                        sharding_.bytes(tensor, placement), graph_[tensor].dtype);
   move.region = region_;
-  const auto source = rearranged_.find({tensor, from});
-  if (source != rearranged_.end()) {
-    touch(move, {source->second.buffer, false, false});
-  } else {
-    read(move, tensor);
-  }
+  read(move, tensor);
   Place place;
   place.buffer = add_buffer(name + ".whole", block, MemoryCategory::kCommunication, tensor, placement);
   touch(move, {place.buffer, false, true});
@@ -84,26 +69,42 @@ void StageBuilder::rearrange_inputs(OpId op) {
   }
 }
 
-// Sums a partial output over its group: in place, or to each rank's part of the sequence.
-void StageBuilder::reduce(OpId id, TensorId output, std::int32_t made) {
+// Brings an output from where its op leaves it to where it is stored. A partial one is summed over its group,
+// in place or to each rank's part of the sequence; rows go between their tokens and their experts.
+void StageBuilder::settle(OpId id, TensorId output, std::int32_t made) {
   const Op& op = graph_[id];
-  const PlacementId from = sharding_.made(id, output);
-  const bool scatter = from != sharding_.stored(output);
-  const std::string of = op.outputs.size() == 1 ? op.name : graph_[output].name;
-  TemplateInstruction sum =
-      collective(prefix_ + without_layer(of) + (scatter ? ".scatter" : ".reduce"), op.block,
-                 scatter ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce,
-                 sharding_.partial_over(id, output), sharding_.bytes(output, from), graph_[output].dtype);
-  const Place& place = places_.at(output.value);
-  std::int32_t source = place.buffer;
-  if (scatter) {
-    source = add_buffer(prefix_ + without_layer(graph_[output].name) + ".partial", op.block,
-                        MemoryCategory::kCommunication, output, from);
-  }
+  const AxisId axis = sharding_.partial_over(id, output);
+  const PlacementId left = sharding_.made(id, output), summed = sharding_.summed(id, output),
+                    stored = sharding_.stored(output);
+  const Place place = places_.at(output.value);
+  const std::string name = prefix_ + without_layer(graph_[output].name);
+  const auto buffer_at = [&](PlacementId placement, const char* what) {
+    if (placement == stored) return place.buffer;
+    return add_buffer(name + what, op.block, MemoryCategory::kCommunication, output, placement);
+  };
+  std::int32_t source = buffer_at(left, axis.valid() ? ".partial" : ".made");
   touch(list()[static_cast<std::size_t>(made)], {source, false, true});
-  touch(sum, {source, false, !scatter});
-  touch(sum, {place.buffer, false, true});
-  append(std::move(sum));
+  if (axis.valid()) {
+    const bool scatter = left != summed;
+    const std::string of = op.outputs.size() == 1 ? op.name : graph_[output].name;
+    TemplateInstruction sum =
+        collective(prefix_ + without_layer(of) + (scatter ? ".scatter" : ".reduce"), op.block,
+                   scatter ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce, axis,
+                   sharding_.bytes(output, left), graph_[output].dtype);
+    const std::int32_t target = scatter ? buffer_at(summed, ".summed") : source;
+    touch(sum, {source, false, !scatter});
+    touch(sum, {target, false, true});
+    append(std::move(sum));
+    source = target;
+  }
+  if (summed != stored) {
+    TemplateInstruction move =
+        collective(name + ".exchange", op.block, CollectiveKind::kAllToAll, sharding_.axes().expert,
+                   sharding_.bytes(output, stored), graph_[output].dtype);
+    touch(move, {source, false, false});
+    touch(move, {place.buffer, false, true});
+    append(std::move(move));
+  }
 }
 
 }  // namespace orrery

@@ -11,6 +11,7 @@ void read_degrees(const Section& section, PlanShorthand& plan) {
   section.choice<ContextForm>("context_parallel_form", plan.settings.context_form,
                               {{"all_gather", ContextForm::kAllGather}, {"ring", ContextForm::kRing}});
   section.integer("ep", plan.settings.expert_parallel, 1, kMaxGpus);
+  section.integer("expert_tensor_parallel", plan.settings.expert_tensor, 1, kMaxGpus);
   section.integer("pp", plan.pp, 1, kMaxGpus);
   section.integer("virtual_stages", plan.virtual_stages, 1, 1024);
   for (const YamlNode* item : section.items("layers_per_stage")) {
@@ -64,7 +65,8 @@ void read_plan(const Section& file, Scenario& scenario) {
   Choices<PipelineSchedule> schedules;
   for (const PipelineSchedule kind : all_pipeline_schedules()) schedules.emplace_back(to_string(kind), kind);
   section.choice("schedule", settings.schedule, schedules);
-  section.number("expert_capacity_factor", settings.expert_slot_factor, 0.01, 10'000);
+  section.number("expert_capacity_factor", settings.expert_capacity_factor, 0.01, 10'000);
+  section.number("expert_imbalance", settings.expert_imbalance, 1, 10'000);
   section.integer("interleave_group", settings.interleave_group, 1, 1'000'000);
   read_recompute(section, settings);
   section.choice<DType>("precision", settings.compute_dtype,

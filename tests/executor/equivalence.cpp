@@ -27,7 +27,7 @@ void check_plan(const TransformerConfig& config, const PlanShorthand& shorthand,
   for (const std::string& fault : faults) UNSCOPED_INFO(fault);
   REQUIRE(faults.empty());
   if (placed) place_buffers(program);
-  const Sizes sizes = bind(graph, plan.microbatch_size, plan.sequence, plan.expert_slot_factor);
+  const Sizes sizes = bind(graph, plan.microbatch_size, plan.sequence, plan.expert_slot_factor());
   const std::int64_t microbatches = plan.global_batch() / plan.microbatch_size;
   check_program(graph, program, sizes, microbatches);
 }
@@ -64,9 +64,10 @@ Drawn draw(Random& random, bool experts, const std::vector<std::string>& names) 
   plan.pp = pick(random, {1, 2, 4});
   plan.dp = pick(random, {1, 2, 2});
   if (experts) {
+    if (plan.tp > 1) plan.settings.expert_tensor = pick(random, {0, 1});
     plan.settings.expert_parallel =
-        plan.dp * plan.settings.context_parallel >= 2 ? pick(random, {1, 2, 4}) : 1;
-    plan.settings.expert_slot_factor = 2;  // Room for every token at one expert: four experts, two picks.
+        plan.dp * plan.settings.context_parallel * plan.tp >= 2 ? pick(random, {1, 2, 4}) : 1;
+    plan.settings.expert_capacity_factor = 2;  // Room for every token at one expert: four experts, two picks.
   }
   const auto kinds = all_pipeline_schedules();
   plan.settings.schedule = kinds[static_cast<std::size_t>(random.between(0, std::ssize(kinds) - 1))];
@@ -132,10 +133,35 @@ TEST_CASE("keys and values that travel round a ring meet every query", "[executo
         plan.settings.context_form = form;
         plan.settings.sequence = 16;
         plan.settings.sequence_parallel = tp > 1;
-        plan.settings.expert_slot_factor = 2;
+        plan.settings.expert_capacity_factor = 2;
         INFO(fmt::format("{}, window {}, chunk {}, tp {}, {}", config.name, config.local.window,
                          config.local.chunk, tp, to_string(form)));
         check_plan(config, plan, 4 * tp, true);
+      }
+    }
+  }
+}
+
+// An expert's matrices over fewer ranks than attention's: expert parallelism reaches over the rest of them.
+TEST_CASE("experts with a tensor-parallel degree of their own compute the graph", "[executor]") {
+  for (const std::int32_t expert_tensor : {1, 2, 4}) {
+    for (const std::int32_t ep : {1, 2, 4}) {
+      PlanShorthand plan;
+      plan.tp = 4;
+      plan.dp = 2;
+      plan.global_batch = 4;
+      plan.settings.expert_parallel = ep;
+      plan.settings.expert_tensor = expert_tensor;
+      plan.settings.expert_capacity_factor = 2;
+      plan.settings.sequence = 8;
+      plan.settings.sequence_parallel = true;
+      plan.settings.zero_stage = ep == 2 ? 3 : 1;
+      INFO("etp " << expert_tensor << ", ep " << ep);
+      try {
+        check_plan(test::tiny_latent(), plan, 8, true);
+      } catch (const Error& error) {
+        INFO(error.what());
+        CHECK(ep * expert_tensor > 8);  // More ranks than there are.
       }
     }
   }
@@ -153,11 +179,11 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
     const Drawn drawn = draw(random, config.experts.count > 0, names);
     const Plan& settings = drawn.plan.settings;
     INFO(fmt::format(
-        "plan {}: {} {}, tp {}, cp {} {}, ep {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
+        "plan {}: {} {}, tp {}, cp {} {}, ep {} etp {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
         "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
         done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
-        to_string(settings.context_form), settings.expert_parallel, drawn.plan.pp, drawn.plan.dp,
-        drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
+        to_string(settings.context_form), settings.expert_parallel, settings.expert_tensor, drawn.plan.pp,
+        drawn.plan.dp, drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
         settings.sequence_parallel, settings.zero_stage, settings.zero_group, settings.zero_prefetch,
         settings.zero_reshard, describe_recompute(settings), settings.kernel_set,
         to_string(settings.passes)));

@@ -44,7 +44,7 @@ Drawn draw(Random& random) {
   settings.compute_dtype = node == "dgx-v100-mesh" ? DType::kFp16 : DType::kBf16;
   settings.sequence = 8;
   settings.microbatch_size = random.between(1, 2);
-  settings.expert_slot_factor = 2;  // Room for every token at one expert: four experts, two picks.
+  settings.expert_imbalance = 2;  // Room for every token at one expert: four experts, two picks.
   settings.kernel_set = pick<std::string>(random, {"reference", "orrery-cuda", "megatron"});
   settings.vocab_multiple = pick<std::int64_t>(random, {1, 8});
   drawn.plan.global_batch = settings.microbatch_size * random.between(1, 6);
@@ -70,7 +70,7 @@ void check_drawn(const TransformerConfig& config, const Drawn& drawn, bool place
   // Throws where devices wait for each other.
   CHECK(simulate(program, drawn.cluster, profile).step_time > SimTime{});
   if (placed) test::place_buffers(program);
-  const Sizes sizes = bind(graph, settings.microbatch_size, settings.sequence, settings.expert_slot_factor);
+  const Sizes sizes = bind(graph, settings.microbatch_size, settings.sequence, settings.expert_slot_factor());
   test::check_program(graph, program, sizes, drawn.plan.global_batch / settings.microbatch_size);
 }
 
