@@ -73,6 +73,7 @@ const std::vector<SectionKeys>& scenario_sections() {
         "interleave_group",
         "expert_capacity_factor",
         "layers_per_stage",
+        "layout",
         "microbatch",
         "schedule",
         "sequence_parallel",
