@@ -111,7 +111,7 @@ void add_import(CLI::App& parent) {
       "what\n"
       "orrery has no counterpart for and what it doesn't know stand below as comments.\n\n"
       "Examples:\n"
-      "  orrery plan import train_gpt3_175b.sh --node dgx-a100-80g --nodes 128 --output gpt3.yaml\n"
+      "  orrery plan import train_gpt3_175b.sh --node dgx-a100 --nodes 128 --output gpt3.yaml\n"
       "  orrery plan import llama3_70b.toml --gpus 64\n"
       "  orrery plan import model_config.yaml --var TP=2 --var PP=8\n"
       "  orrery plan import ds_config.json --model config.json --node dgx-h100\n\n"

@@ -222,11 +222,14 @@ class MegatronPlan {
     s_.use("moe-pad-expert-input-to-capacity");
     const auto dispatcher = s_.find("moe-token-dispatcher-type");
     if (dispatcher != nullptr && dispatcher->value == "alltoall") s_.use("moe-token-dispatcher-type");
-    const auto form = s_.word("cp-comm-type");
-    if (degree("plan.cp") > 1 && form.value_or("p2p") != "all_gather") {
-      plan_.left_out.push_back(fmt::format("{}: keys and values are gathered, not passed round ({})",
-                                           form ? s_.written("cp-comm-type") : "context parallelism's form",
-                                           form.value_or("p2p by default")));
+    const std::string form = s_.word("cp-comm-type").value_or("p2p");
+    if (degree("plan.cp") == 1) return;
+    const std::string source =
+        s_.has("cp-comm-type") ? s_.written("cp-comm-type") : "cp-comm-type's default, p2p";
+    if (form == "p2p" || form == "all_gather") {
+      plan_.put("plan.context_parallel_form", form == "p2p" ? "ring" : "all_gather", source);
+    } else {
+      plan_.left_out.push_back(fmt::format("{} {}: keys and values are gathered", source, form));
     }
   }
 
@@ -274,6 +277,37 @@ class MegatronPlan {
     }
   }
 
+  // --recompute-modules in the words of plan.recompute.
+  std::vector<std::string> dropped(const std::string& modules) {
+    constexpr auto kGroups = std::to_array<std::pair<std::string_view, std::string_view>>({
+        {"core_attn", "core_attention"},
+        {"layernorm", "norms"},
+        {"mlp_act", "activation_functions"},
+        {"moe_act", "activation_functions"},
+        {"mlp", "mlp"},
+        {"moe", "experts"},
+        {"shared_experts", "shared_expert"},
+        {"mla_up_proj", "latents"},
+    });
+    std::vector<std::string> groups;
+    std::string_view rest = modules;
+    while (!rest.empty()) {
+      const std::size_t begin = rest.find_first_not_of(" ,[]\"'");
+      if (begin == std::string_view::npos) break;
+      rest.remove_prefix(begin);
+      const std::string_view module = rest.substr(0, rest.find_first_of(" ,[]\"'"));
+      rest.remove_prefix(module.size());
+      const auto found = std::find_if(kGroups.begin(), kGroups.end(),
+                                      [&](const auto& entry) { return entry.first == module; });
+      if (found == kGroups.end()) {
+        plan_.left_out.push_back(fmt::format("{} {}: kept", s_.written("recompute-modules"), module));
+      } else if (std::find(groups.begin(), groups.end(), found->second) == groups.end()) {
+        groups.emplace_back(found->second);
+      }
+    }
+    return groups;
+  }
+
   void recompute() {
     const bool all = s_.on("checkpoint-activations");
     const bool selective = s_.on("recompute-activations");
@@ -285,22 +319,29 @@ class MegatronPlan {
     s_.use("distribute-saved-activations");
     s_.use("deepspeed-activation-checkpointing");
     if (all || granularity.value_or("") == "full") {
-      plan_.put("plan.recompute", "full",
-                s_.written(all ? "checkpoint-activations" : "recompute-granularity"));
-      if (method.value_or("") == "block" && count) {
-        plan_.left_out.push_back(
-            fmt::format("{} block, {} {}: every layer is recomputed, not {} of each stage",
-                        s_.written("recompute-method"), s_.written("recompute-num-layers"), *count, *count));
-      } else if (count.value_or(1) > 1) {
+      const std::string source = s_.written(all ? "checkpoint-activations" : "recompute-granularity");
+      const bool some = method.value_or("") == "block" && count;
+      if (some && *count > 0) {
+        plan_.put("plan.recompute", fmt::format("{{what: full, layers: {}}}", *count),
+                  source + ", " + s_.written("recompute-num-layers"));
+      } else {
+        plan_.put("plan.recompute", some ? "none" : "full", source);
+      }
+      if (!some && count.value_or(1) > 1) {
         plan_.left_out.push_back(fmt::format("{} {}: each layer's input is kept, not every {}th's",
                                              s_.written("recompute-num-layers"), *count, *count));
       }
     } else if (selective || granularity.value_or("") == "selective") {
-      plan_.left_out.push_back(
-          fmt::format("{} selective{}: not yet; nothing is recomputed (attention keeps no scores, as with "
-                      "FlashAttention)",
-                      s_.written(selective ? "recompute-activations" : "recompute-granularity"),
-                      modules ? " of " + *modules : ""));
+      const std::vector<std::string> groups = dropped(modules.value_or("core_attn"));
+      if (groups.empty()) return;
+      const std::string source = s_.written(modules     ? "recompute-modules"
+                                            : selective ? "recompute-activations"
+                                                        : "recompute-granularity");
+      plan_.put("plan.recompute",
+                groups == std::vector<std::string>{"core_attention"}
+                    ? "selective"
+                    : fmt::format("[{}]", fmt::join(groups, ", ")),
+                source);
     }
   }
 

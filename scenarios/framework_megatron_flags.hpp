@@ -203,6 +203,13 @@ inline constexpr auto kMegatronNoEffect = std::to_array<std::string_view>({
     "high-priority-stream-groups",
     "use-ring-exchange-p2p",
     "mtp-loss*",
+    "container-*",
+    "jobid",
+    "kill-on-bad-exit",
+    "wait",
+    "gres",
+    "ntasks*",
+    "cpus-per-task",
     "hf-*",
 });
 

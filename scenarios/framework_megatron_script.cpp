@@ -147,7 +147,9 @@ Arguments from_variables(const ShellScript& script) {
 }  // namespace
 
 void read_megatron_script(std::string_view text, const ImportOptions& options, FrameworkSettings& settings) {
-  const ShellScript script = read_shell(text, settings.place(), options.variables);
+  std::string unix_text(text);
+  std::erase(unix_text, '\r');  // Of lines that end as on Windows.
+  const ShellScript script = read_shell(unix_text, settings.place(), options.variables);
   std::vector<Arguments> found = candidates(script, true);
   if (found.empty()) found = candidates(script, false);
   if (found.empty()) {

@@ -89,8 +89,11 @@ void ShellVariables::put(const Value& value, bool list, bool quoted, Sink& sink)
         rest.remove_prefix(1);
         continue;
       }
-      const auto end = std::find_if(rest.begin(), rest.end(), is_blank);
-      const auto length = static_cast<std::size_t>(end - rest.begin());
+      std::size_t length = 0;
+      while (length < rest.size() && !is_blank(rest[length])) {  // Blanks in a mark are the mark's.
+        const std::size_t mark_end = rest[length] == '\x01' ? rest.find('\x02', length) : kNone;
+        length = mark_end == kNone ? length + 1 : mark_end + 1;
+      }
       const bool fresh = !sink.open;
       sink.text(rest.substr(0, length), word.line > 0 ? word.line : sink.line);
       // Whole word, one unknown: it may come to nothing.

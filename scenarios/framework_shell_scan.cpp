@@ -1,6 +1,7 @@
 #include "scenarios/framework_shell_scan.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.hpp"
 
@@ -9,6 +10,17 @@ namespace {
 
 constexpr std::size_t kNone = std::string_view::npos;
 constexpr int kDeepest = 64;
+
+// A longer one comes before the one that it begins with.
+constexpr auto kSeparators = std::to_array<std::pair<std::string_view, ShellToken::Kind>>({
+    {";;", ShellToken::Kind::kCaseEnd},
+    {"&&", ShellToken::Kind::kAnd},
+    {"||", ShellToken::Kind::kOr},
+    {"|", ShellToken::Kind::kPipe},
+    {"(", ShellToken::Kind::kOpen},
+    {")", ShellToken::Kind::kClose},
+    {";", ShellToken::Kind::kSeparator},
+});
 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name(char c) { return is_name_start(c) || (c >= '0' && c <= '9'); }
@@ -197,13 +209,7 @@ ShellToken ShellScanner::next() {
       end_line();
       return {Kind::kSeparator, "", {}, line};
     }
-    for (const auto& [text, kind] : {std::pair<std::string_view, Kind>(";;", Kind::kCaseEnd),
-                                     {"&&", Kind::kAnd},
-                                     {"||", Kind::kOr},
-                                     {"|", Kind::kPipe},
-                                     {"(", Kind::kOpen},
-                                     {")", Kind::kClose},
-                                     {";", Kind::kSeparator}}) {
+    for (const auto& [text, kind] : kSeparators) {
       if (!rest.starts_with(text)) continue;
       at_ += text.size();
       return {kind, "", {}, line};

@@ -138,9 +138,12 @@ class TorchtitanPlan {
     // torchtitan's tensor-parallel plans divide norms along the sequence, always.
     if (degrees_.tp > 1) plan_.put("plan.sequence_parallel", "true", "goes with tensor_parallel_degree");
     const auto rotate = s_.word("parallelism.context-parallel-rotate-method");
-    if (degrees_.cp > 1 && rotate.value_or("allgather") != "allgather") {
-      plan_.left_out.push_back("parallelism.context_parallel_rotate_method " + *rotate +
-                               ": keys and values are gathered, not passed round");
+    if (degrees_.cp > 1) {
+      // "alltoall" passes keys and values round, a step at a time.
+      plan_.put("plan.context_parallel_form",
+                rotate.value_or("allgather") == "alltoall" ? "ring" : "all_gather",
+                rotate ? s_.written("parallelism.context-parallel-rotate-method")
+                       : "context_parallel_rotate_method's default");
     }
   }
 
@@ -243,9 +246,17 @@ class TorchtitanPlan {
       plan_.put("plan.recompute", "full", s_.written("activation-checkpoint.mode"));
     } else if (mode == "none") {
       plan_.put("plan.recompute", "none", s_.written("activation-checkpoint.mode"));
+    } else if (option == "op") {
+      plan_.put("plan.recompute", "[norms, activation_functions]",
+                s_.written("activation-checkpoint.selective-ac-option"));
+      plan_.assumed.push_back(
+          "plan.recompute: norms and activation functions; torchtitan's list makes every second product "
+          "again too");
     } else {
       plan_.left_out.push_back(
-          fmt::format("activation_checkpoint.mode {} ({}): not yet; nothing is recomputed", mode, option));
+          fmt::format("activation_checkpoint.mode {}, every {}: recompute is the same in all layers; nothing "
+                      "is recomputed",
+                      mode, option));
     }
   }
 

@@ -111,6 +111,25 @@ TEST_CASE("types of gradients", "[frameworks]") {
   CHECK(type("") == "fp32 fp32");
 }
 
+TEST_CASE("what is recomputed, and how keys and values travel", "[frameworks]") {
+  const auto value = [](const std::string& key, const std::string& arguments) {
+    return value_of(import_plan("run --micro-batch-size 1 " + arguments + "\n", "run.sh"), key);
+  };
+  CHECK(value("plan.recompute", "--recompute-activations") == "selective");
+  CHECK(value("plan.recompute", "--recompute-granularity selective") == "selective");
+  CHECK(value("plan.recompute",
+              "--recompute-granularity selective --recompute-modules mla_up_proj mlp layernorm") ==
+        "[latents, mlp, norms]");
+  CHECK(value("plan.recompute",
+              "--recompute-granularity full --recompute-method block --recompute-num-layers 3") ==
+        "{what: full, layers: 3}");
+  CHECK(value("plan.recompute", "").empty());
+  CHECK(value("plan.context_parallel_form", "--context-parallel-size 2") == "ring");
+  CHECK(value("plan.context_parallel_form", "--context-parallel-size 2 --cp-comm-type all_gather") ==
+        "all_gather");
+  CHECK(value("plan.context_parallel_form", "--cp-comm-type p2p").empty());
+}
+
 TEST_CASE("layers with experts", "[frameworks]") {
   const auto model = [](const std::string& arguments) {
     return values_of(
