@@ -21,10 +21,10 @@ namespace {
 using Keys = std::map<std::string, std::string>;
 
 struct Expected {
-  Keys keys;            // "": not there. Empty: refused.
-  std::string refusal;  // What the message has to name.
+  Keys keys = {};            // "": not there. Empty: refused.
+  std::string refusal = {};  // What the message has to name.
   std::int64_t gpus = 0;
-  FrameworkVariables variables;
+  FrameworkVariables variables = {};
 };
 
 // As a DeepSeek-V3 run on 1024 H100s sets them (the runs' script has them before its commands).
