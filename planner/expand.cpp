@@ -93,6 +93,37 @@ std::vector<std::int32_t> stage_layers(const PlanShorthand& shorthand, std::int3
   return given;
 }
 
+// The same with the embedding and the head, which are blocks too.
+std::vector<std::int32_t> stage_blocks(const PlanShorthand& shorthand, std::int32_t stages,
+                                       std::int32_t layers) {
+  const auto& layout = shorthand.layout;
+  std::vector<std::int32_t> blocks;
+  if (layout.empty()) {
+    blocks = stage_layers(shorthand, stages, layers);
+    ++blocks.front();
+    ++blocks.back();
+    return blocks;
+  }
+  if (std::ssize(layout) != stages) {
+    fail(
+        ErrorKind::kInfeasible,
+        "plan.layout: {} stages, but pp {} with {} virtual {} each has {}; end every stage but the last with "
+        "'|'",
+        layout.size(), shorthand.pp, stages / shorthand.pp, stages == shorthand.pp ? "stage" : "stages",
+        stages);
+  }
+  std::int64_t sum = 0;
+  for (const StageContent& stage : layout) {
+    sum += stage.layers;
+    blocks.push_back(stage.layers + (stage.embedding ? 1 : 0) + (stage.loss ? 1 : 0));
+  }
+  if (sum != layers) {
+    fail(ErrorKind::kInfeasible, "plan.layout: has {} layers (t), the model has {} ({} {})", sum, layers,
+         std::abs(sum - layers), sum < layers ? "missing" : "too many");
+  }
+  return blocks;
+}
+
 std::int64_t microbatches_per_replica(const PlanShorthand& shorthand, std::int32_t dp) {
   const std::int64_t unit = shorthand.settings.microbatch_size * dp;
   if (shorthand.global_batch <= 0 || shorthand.global_batch % unit != 0) {
@@ -107,7 +138,7 @@ std::int64_t microbatches_per_replica(const PlanShorthand& shorthand, std::int32
 
 // The stages of one replica, each on the ranks of its pipeline position.
 PipelineReplica make_replica(const PlanShorthand& shorthand, const Schedule& schedule,
-                             const std::vector<std::int32_t>& layers, std::int32_t d, std::int32_t dp) {
+                             const std::vector<std::int32_t>& blocks, std::int32_t d, std::int32_t dp) {
   const std::int32_t inner = shorthand.tp * shorthand.settings.context_parallel;
   PipelineReplica replica;
   replica.microbatches = schedule.shape.microbatches;
@@ -116,7 +147,7 @@ PipelineReplica make_replica(const PlanShorthand& shorthand, const Schedule& sch
     const std::int32_t position = schedule.place_of(s, 0).rank;
     Stage stage;
     stage.first_block = block;
-    block += layers[static_cast<std::size_t>(s)] + (s == 0 ? 1 : 0) + (s == schedule.stages() - 1 ? 1 : 0);
+    block += blocks[static_cast<std::size_t>(s)];
     stage.last_block = block;
     for (std::int32_t i = 0; i < inner; ++i) {
       stage.ranks.push_back(RankId(i + inner * (d + std::int64_t{dp} * position)));
@@ -142,17 +173,21 @@ Plan expand(const PlanShorthand& shorthand, const Graph& graph, std::int32_t gpu
   shape.kind = settings.schedule;
   shape.ranks = shorthand.pp;
   shape.chunks = shorthand.virtual_stages;
+  const auto written_stages = static_cast<std::int32_t>(std::ssize(shorthand.layout));
+  if (shape.chunks == 0 && written_stages > shape.ranks && written_stages % shape.ranks == 0) {
+    shape.chunks = written_stages / shape.ranks;
+  }
   shape.microbatches = static_cast<std::int32_t>(microbatches_per_replica(shorthand, dp));
   shape.group = settings.interleave_group;
   if (const std::string fault = schedule_fault(shape); !fault.empty()) {
     fail(ErrorKind::kInfeasible, "plan.schedule: {}", fault);
   }
   const Schedule schedule = build_schedule(shape);
-  const std::vector<std::int32_t> layers = stage_layers(shorthand, schedule.stages(), graph.layers);
+  const std::vector<std::int32_t> blocks = stage_blocks(shorthand, schedule.stages(), graph.layers);
 
   Plan plan = settings;
   for (std::int32_t d = 0; d < dp; ++d) {
-    plan.replicas.push_back(make_replica(shorthand, schedule, layers, d, dp));
+    plan.replicas.push_back(make_replica(shorthand, schedule, blocks, d, dp));
   }
   const std::int32_t used = shorthand.tp * settings.context_parallel * dp * shorthand.pp;
   for (std::int32_t rank = used; rank < gpus; ++rank) plan.idle.push_back(RankId(rank));

@@ -14,6 +14,7 @@
 #include "model/graph.hpp"
 #include "planner/lowering_pass.hpp"
 #include "planner/pipeline_schedule.hpp"
+#include "planner/schedule_layout.hpp"
 
 namespace orrery {
 
@@ -111,7 +112,10 @@ struct PlanShorthand {
   std::int32_t tp = 1, pp = 1, dp = 0;  // dp 0: whatever is left of the GPUs.
   std::int32_t virtual_stages = 0;      // Per pipeline position; 0: what the schedule usually has.
   std::vector<std::int32_t>
-      layers_per_stage;           // Empty: even; else one entry per virtual stage, summing to the layers.
+      layers_per_stage;  // Empty: even; else one entry per virtual stage, summing to the layers.
+  // Instead: what each virtual stage holds, as a Megatron-LM layout says it. Prediction layers are passed
+  // over, since the Graph has none. Without virtual_stages it also says how many of them a position has.
+  std::vector<StageContent> layout;
   std::int64_t global_batch = 0;  // Sequences.
   Plan settings;                  // Everything that isn't a degree.
 };

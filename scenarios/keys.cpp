@@ -75,6 +75,7 @@ const std::vector<SectionKeys>& scenario_sections() {
         "expert_capacity_factor",
         "expert_imbalance",
         "layers_per_stage",
+        "layout",
         "microbatch",
         "schedule",
         "sequence_parallel",

@@ -1,3 +1,4 @@
+#include "base/error.hpp"
 #include "planner/kernel_set.hpp"
 #include "scenarios/sections.hpp"
 
@@ -22,6 +23,30 @@ void read_degrees(const Section& section, PlanShorthand& plan) {
       continue;
     }
     plan.layers_per_stage.push_back(static_cast<std::int32_t>(*layers));
+  }
+}
+
+// Megatron-LM's string; its prediction layers aren't in the Graph.
+void read_layout(const Section& section, Scenario& scenario) {
+  std::string text;
+  section.text("layout", text);
+  if (text.empty()) return;
+  PlanShorthand& plan = scenario.plan;
+  if (!plan.layers_per_stage.empty()) {
+    section.fault("layout", "says the same as layers_per_stage; give one of them");
+  }
+  try {
+    plan.layout = parse_layout(text);
+  } catch (const Error& error) {
+    section.fault("layout", fmt::format("is {}: {}", quote(text), error.what()));
+    return;
+  }
+  std::int64_t prediction = 0;
+  for (const StageContent& stage : plan.layout) prediction += stage.prediction;
+  if (prediction > 0) {
+    scenario.notes.push_back(
+        fmt::format("plan.layout: {} multi-token prediction {} left out, which the model doesn't have",
+                    prediction, prediction == 1 ? "layer (m) is" : "layers (m) are"));
   }
 }
 
@@ -55,6 +80,7 @@ void read_plan(const Section& file, Scenario& scenario) {
   if (!file.require("plan", "how the work is divided, e.g. {dp: 8}")) return;
   const Section section(*file.node("plan"), "plan", "plan", file.faults());
   read_degrees(section, scenario.plan);
+  read_layout(section, scenario);
   Plan& settings = scenario.plan.settings;
   section.integer("microbatch", settings.microbatch_size, 1, 1'000'000);
   section.integer("zero", settings.zero_stage, 0, 3);

@@ -6,11 +6,15 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph partition --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph partition plan --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
     words="check explain dot --help"
+  elif [[ $command == plan ]] && ((COMP_CWORD == 2)); then
+    words="import --help"
+  elif [[ $command == plan && $before == --format ]]; then
+    words="auto megatron nemo torchtitan deepspeed"
   elif [[ $before == --format ]]; then
     words="auto scenario hf fx fx-text onnx chakra"
   elif [[ $before == --strategy ]]; then
@@ -28,6 +32,7 @@ _orrery() {
       validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;
+      plan*) words="--format --var --run --gpus --node --nodes --model --output --help" ;;
       "scenario show") words="--set --help" ;;
       *) words="--help" ;;
     esac

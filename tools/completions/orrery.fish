@@ -1,9 +1,11 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition
+set -l commands simulate memory scenario model catalogue validate graph partition plan
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
+set -l plan_actions "__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from import"
+set -l plan "__fish_seen_subcommand_from plan"
 set -l graph "__fish_seen_subcommand_from graph"
 set -l simulate "__fish_seen_subcommand_from simulate"
 set -l memory "__fish_seen_subcommand_from memory"
@@ -37,6 +39,17 @@ complete -c orrery -n "$graph" -r -l groups -d "JSON with the ranks of the proce
 complete -c orrery -n "$graph; and __fish_seen_subcommand_from check explain" -r -l json -d "Write it as JSON; - is standard output"
 complete -c orrery -n "$graph; and __fish_seen_subcommand_from dot" -l blocks -d "One node per block and phase"
 complete -c orrery -n "$graph; and __fish_seen_subcommand_from dot" -r -l output -d "Write to this file"
+
+complete -c orrery -n "$top" -f -a plan -d "Take over plans from the settings of training frameworks"
+complete -c orrery -n "$plan_actions" -f -a import -d "Turn the settings of a training framework into a scenario"
+complete -c orrery -n "$plan" -x -l format -a "auto megatron nemo torchtitan deepspeed" -d "Whose settings they are"
+complete -c orrery -n "$plan" -x -l var -d "A variable that the file takes from its environment: NAME=VALUE"
+complete -c orrery -n "$plan" -x -l run -d "Which run of a script that starts several"
+complete -c orrery -n "$plan" -x -l gpus -d "GPUs in all"
+complete -c orrery -n "$plan" -x -l node -d "Node of the catalogue"
+complete -c orrery -n "$plan" -x -l nodes -d "Nodes of the cluster"
+complete -c orrery -n "$plan" -r -l model -d "A config.json in place of the file's model"
+complete -c orrery -n "$plan" -r -l output -d "Write to this file"
 
 complete -c orrery -n "$actions" -f -a check -d "Read scenario files and their plans, and name every fault"
 complete -c orrery -n "$actions" -f -a show -d "Write out what a scenario comes to"

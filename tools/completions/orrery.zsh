@@ -41,6 +41,20 @@ _orrery_graph() {
   esac
 }
 
+_orrery_plan() {
+  local -a actions=('import:turn the settings of a training framework into a scenario')
+  _arguments -C '--help[print help]' '1:action:->action' '*::argument:->arguments'
+  case $state in
+    action) _describe action actions ;;
+    arguments)
+      _arguments '--help[print help]' '--format[whose settings they are]:format:(auto megatron nemo torchtitan deepspeed)' \
+        '*--var[a variable that the file takes from its environment]:NAME=VALUE' '--run[which run of a script]:number' \
+        '--gpus[GPUs in all]:number' '--node[node of the catalogue]:name' '--nodes[nodes of the cluster]:number' \
+        "--model[a config.json in place of the file's model]:file:_files" '--output[write to this file]:file:_files' \
+        '1:settings file:_files' ;;
+  esac
+}
+
 _orrery() {
   local state
   local -a commands=(
@@ -52,6 +66,7 @@ _orrery() {
     'validate:hold predictions against a table of measurements'
     'graph:check, explain or draw the graph of a model'
     'partition:compare placements of single ops on the devices of a machine'
+    'plan:take over plans from the settings of training frameworks'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -75,6 +90,7 @@ _orrery() {
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         scenario) _orrery_scenario ;;
         graph) _orrery_graph ;;
+        plan) _orrery_plan ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
         catalogue) _arguments '--help[print help]' ;;
         partition)
