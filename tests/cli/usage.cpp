@@ -25,7 +25,7 @@ std::set<std::string> options_of(const std::string& help) {
 
 const std::vector<std::string> kCommands = {"simulate",  "scenario check", "scenario show", "model",
                                             "catalogue", "validate",       "graph check",   "graph explain",
-                                            "graph dot", "partition", "plan import", "memory"};
+                                            "graph dot", "partition",      "plan import",   "memory"};
 
 }  // namespace
 
