@@ -183,7 +183,8 @@ TensorId TransformerBuilder::layer(std::int32_t block, TensorId x) {
   if (config_.parallel_residual) {
     TensorId input = config_.shared_input_norm ? normed : x;
     if (!config_.shared_input_norm && config_.pre_norm) input = norm(prefix + "norm2", input);
-    // The branches first, as GPT-NeoX, GPT-J and Falcon do it: both are partial sums where heads and ffn are divided.
+    // The branches first, as GPT-NeoX, GPT-J and Falcon do it: both are partial sums where heads and ffn are
+    // divided.
     const TensorId branches = add(prefix + "branch_add", attended, mlp(input), prefix + "branches");
     return add(prefix + "residual_add", x, branches, prefix + "output");
   }
