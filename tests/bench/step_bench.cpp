@@ -65,6 +65,10 @@ void BM_Step405BStraggler(benchmark::State& state) {
 }
 BENCHMARK(BM_Step405BStraggler)->Unit(benchmark::kMillisecond);
 
+// 256 experts over 64 ranks, DualPipe on 16 stages.
+void BM_StepDeepSeekV3(benchmark::State& state) { simulate_scenario(state, "deepseek-v3-2048xh200", true); }
+BENCHMARK(BM_StepDeepSeekV3)->Unit(benchmark::kMillisecond);
+
 // 64 GPUs, 32 layers, every rank simulated on its own.
 void BM_Step64Unfolded(benchmark::State& state) { simulate_scenario(state, "gpt-6.7b-64xa100", false); }
 BENCHMARK(BM_Step64Unfolded)->Unit(benchmark::kMillisecond);
