@@ -107,7 +107,8 @@ TEST_CASE("only the first layers of each stage recompute", "[planner][recompute]
   CHECK(computes == std::map<std::int32_t, int>{{1, 4}, {3, 4}});
   plan.settings.recompute = Recompute::kFull;
   computes.clear();
-  for (const Instruction& instruction : lowered(plan).roles[1].instructions) {
+  const Program full = lowered(plan);
+  for (const Instruction& instruction : full.roles[1].instructions) {
     if (instruction.purpose == Purpose::kRecompute) ++computes[instruction.layer];
   }
   CHECK(computes.size() == 1);
