@@ -22,7 +22,7 @@ struct Options {
   std::string file, output = "-", model, node;
   std::vector<std::string> variables;
   std::int64_t nodes = 1;
-  ImportOptions import;
+  FrameworkImportOptions import;
 };
 
 std::string read_settings(const std::string& file) {

@@ -187,7 +187,7 @@ class DeviceRole {
   const PartitionProblem& problem_;
   const Graph& graph_;
   RoleWriter out_;
-  RoleState state_;                               // Without buckets: nobody else has a part of a gradient.
+  RoleDraft state_;                               // Without buckets: nobody else has a part of a gradient.
   std::map<TensorId, std::size_t> parameter_of_;  // Into state_.parameters.
   std::map<OpId, TemplateInstruction> planned_;   // By the first op of a launch.
   std::map<TensorId, LabelId> labels_;            // Of buffers.

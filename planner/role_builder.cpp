@@ -58,8 +58,8 @@ class RoleBuilder {
  private:
   // ---- Buffers.
 
-  RoleState make_state(const Plan& plan, const StateShards& shards) {
-    RoleState state{plan, out_, add_parameters(plan, shards), {}};
+  RoleDraft make_state(const Plan& plan, const StateShards& shards) {
+    RoleDraft state{plan, out_, add_parameters(plan, shards), {}};
     state.buckets = make_buckets(plan, state.parameters);
     return state;
   }
@@ -369,7 +369,7 @@ class RoleBuilder {
     bool gradient = false;
   };
   std::vector<std::vector<Held>> persistent_;  // By chunk and template buffer.
-  RoleState state_;
+  RoleDraft state_;
   RoleGradients gradients_;
   RoleOptimizer optimizer_;
   RoleGathers gathers_;

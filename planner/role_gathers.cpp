@@ -16,7 +16,7 @@ const char* suffix_of(PassKind pass) {
 
 }  // namespace
 
-RoleGathers::RoleGathers(RoleState& state, RoleOptimizer& optimizer)
+RoleGathers::RoleGathers(RoleDraft& state, RoleOptimizer& optimizer)
     : state_(state), optimizer_(optimizer), bucket_of_(state.parameters.size(), -1) {
   for (std::size_t b = 0; b < state.buckets.size(); ++b) {
     if (!shards_parameters(state.plan, state.buckets[b].axes)) continue;

@@ -17,7 +17,7 @@ namespace orrery {
 
 class RoleGathers {
  public:
-  RoleGathers(RoleState& state, RoleOptimizer& optimizer);
+  RoleGathers(RoleDraft& state, RoleOptimizer& optimizer);
 
   bool holds(std::size_t parameter) const { return bucket_of_[parameter] >= 0; }
 
@@ -45,7 +45,7 @@ class RoleGathers {
   std::size_t use_of(std::size_t pass, std::size_t bucket) const;
   void post(Gathered& gathered, bool first);
 
-  RoleState& state_;
+  RoleDraft& state_;
   RoleOptimizer& optimizer_;
   std::vector<std::int32_t> bucket_of_;  // By parameter; −1: it isn't divided.
   std::vector<Gathered> gathered_;

@@ -4,7 +4,7 @@
 
 namespace orrery {
 
-RoleGradients::RoleGradients(RoleState& state)
+RoleGradients::RoleGradients(RoleDraft& state)
     : state_(state),
       each_pass_(
           std::any_of(state.buckets.begin(), state.buckets.end(),

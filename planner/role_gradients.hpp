@@ -16,7 +16,7 @@ namespace orrery {
 
 class RoleGradients {
  public:
-  explicit RoleGradients(RoleState& state);
+  explicit RoleGradients(RoleDraft& state);
 
   // Where a launch of the pass adds the parameter's gradient.
   std::int32_t buffer(const Pass& pass, std::size_t parameter);
@@ -37,7 +37,7 @@ class RoleGradients {
                                const std::vector<std::int32_t>& ready);
   void reduce_more(const std::string& label, LoweredStream stream, AxisId axis, bool RoleParameter::* which);
 
-  RoleState& state_;
+  RoleDraft& state_;
   bool each_pass_;                                // Some gradients are scattered after every pass.
   std::vector<std::vector<std::int32_t>> ready_;  // By bucket: the last launches to add to it.
   std::size_t next_ = 0;                          // The first bucket that isn't reduced.

@@ -15,7 +15,7 @@ namespace orrery {
 
 class RoleOptimizer {
  public:
-  explicit RoleOptimizer(RoleState& state) : state_(state), gathers_(state.buckets.size(), -1) {}
+  explicit RoleOptimizer(RoleDraft& state) : state_(state), gathers_(state.buckets.size(), -1) {}
 
   // The open instruction is the first of the step to read these blocks (and the first of its chunk at all):
   // it waits for what the last step gathers.
@@ -42,7 +42,7 @@ class RoleOptimizer {
                       const std::vector<std::int32_t>& after);
   std::int32_t gather(const Bucket& bucket, std::int32_t updated);
 
-  RoleState& state_;
+  RoleDraft& state_;
   std::vector<std::int32_t> states_;   // By parameter: the buffer of its optimiser state.
   std::vector<std::int32_t> gathers_;  // By bucket.
   std::vector<std::pair<std::size_t, std::size_t>>

@@ -57,7 +57,7 @@ struct Bucket {
 std::vector<Bucket> make_buckets(const Plan& plan, const std::vector<RoleParameter>& parameters);
 
 // What the parts of a role's construction share.
-struct RoleState {
+struct RoleDraft {
   const Plan& plan;
   RoleWriter& out;
   std::vector<RoleParameter> parameters;

@@ -88,7 +88,7 @@ constexpr auto kNoEffect = std::to_array<std::string_view>({
 
 class DeepSpeedPlan {
  public:
-  DeepSpeedPlan(FrameworkSettings& settings, const ImportOptions& options, ImportedPlan& plan)
+  DeepSpeedPlan(FrameworkSettings& settings, const FrameworkImportOptions& options, ImportedPlan& plan)
       : s_(settings), options_(options), plan_(plan) {}
 
   void map() {
@@ -230,7 +230,7 @@ class DeepSpeedPlan {
   }
 
   FrameworkSettings& s_;
-  const ImportOptions& options_;
+  const FrameworkImportOptions& options_;
   ImportedPlan& plan_;
   std::int64_t stage_ = 0;
   std::string type_;
@@ -238,7 +238,7 @@ class DeepSpeedPlan {
 
 }  // namespace
 
-void map_deepspeed(FrameworkSettings& settings, const ImportOptions& options, ImportedPlan& plan) {
+void map_deepspeed(FrameworkSettings& settings, const FrameworkImportOptions& options, ImportedPlan& plan) {
   DeepSpeedPlan(settings, options, plan).map();
   sort_rest(settings, kLeftOut, kNoEffect, plan);
 }

@@ -116,7 +116,7 @@ std::vector<std::string_view> degree_names() {
           "global-batch-size"};
 }
 
-void import_yaml(std::string_view text, const ImportOptions& options, FrameworkSettings& settings,
+void import_yaml(std::string_view text, const FrameworkImportOptions& options, FrameworkSettings& settings,
                  ImportedPlan& plan) {
   const YamlNode root = parse_yaml(text, settings.place());
   if (const YamlNode* arguments = arguments_map(root); arguments != nullptr && options.format != "nemo") {
@@ -159,7 +159,7 @@ void import_yaml(std::string_view text, const ImportOptions& options, FrameworkS
   map_megatron(settings, options, dialect, plan);
 }
 
-void import_json(std::string_view text, const ImportOptions& options, FrameworkSettings& settings,
+void import_json(std::string_view text, const FrameworkImportOptions& options, FrameworkSettings& settings,
                  ImportedPlan& plan) {
   plan.framework = "DeepSpeed";
   read_json_settings(text, settings);
@@ -170,7 +170,7 @@ void import_json(std::string_view text, const ImportOptions& options, FrameworkS
   map_deepspeed(settings, options, plan);
 }
 
-void import_toml(std::string_view text, const ImportOptions& options, FrameworkSettings& settings,
+void import_toml(std::string_view text, const FrameworkImportOptions& options, FrameworkSettings& settings,
                  ImportedPlan& plan) {
   plan.framework = "torchtitan";
   read_toml_settings(text, settings);
@@ -182,7 +182,7 @@ void import_toml(std::string_view text, const ImportOptions& options, FrameworkS
 }
 
 // What the caller gives himself.
-void take_given(const ImportOptions& options, ImportedPlan& plan) {
+void take_given(const FrameworkImportOptions& options, ImportedPlan& plan) {
   const auto begins = [](std::string_view text, std::string_view key) { return text.starts_with(key); };
   if (!options.model.empty()) {
     std::erase_if(plan.keys, [&](const ImportedKey& key) { return begins(key.key, "model."); });
@@ -260,7 +260,7 @@ void sort_rest(FrameworkSettings& settings, std::span<const LeftOut> left_out,
   for (const std::string& name : asked) settings.use(name);
 }
 
-std::optional<std::int64_t> put_data_parallel(const ImportOptions& options, std::int64_t file_gpus,
+std::optional<std::int64_t> put_data_parallel(const FrameworkImportOptions& options, std::int64_t file_gpus,
                                               const std::string& source, const ParallelDegrees& degrees,
                                               ImportedPlan& plan) {
   const std::int64_t gpus = options.gpus > 0 ? options.gpus : file_gpus;
@@ -287,7 +287,8 @@ std::optional<std::int64_t> put_data_parallel(const ImportOptions& options, std:
   return dp;
 }
 
-ImportedPlan import_plan(std::string_view text, std::string_view place, const ImportOptions& options) {
+ImportedPlan import_plan(std::string_view text, std::string_view place,
+                         const FrameworkImportOptions& options) {
   if (text.size() > (std::size_t{1} << 20))
     fail(ErrorKind::kInput, "{}: larger than 1 MiB; no settings file", place);
   if (text.find('\0') != std::string_view::npos) fail(ErrorKind::kInput, "{}: isn't text", place);

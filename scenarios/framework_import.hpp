@@ -12,7 +12,7 @@
 
 namespace orrery {
 
-struct ImportOptions {
+struct FrameworkImportOptions {
   std::string format = "auto";   // Or one of import_formats().
   FrameworkVariables variables;  // For what the file leaves to its environment.
   std::int64_t run = 0;          // Which of a script's runs, from 1; 0: the only one.
@@ -46,7 +46,8 @@ const std::vector<std::string>& import_formats();
 
 // THROWS Error(kInput): a framework that isn't known (by its name where the file gives it away), a file that
 // can't be read, values that the file leaves open; kInfeasible: degrees that don't divide options.gpus.
-ImportedPlan import_plan(std::string_view text, std::string_view place, const ImportOptions& options = {});
+ImportedPlan import_plan(std::string_view text, std::string_view place,
+                         const FrameworkImportOptions& options = {});
 
 // The scenario file, each key with its source in a comment, and everything else that was found as a comment.
 std::string scenario_text(const ImportedPlan& plan, std::string_view place);

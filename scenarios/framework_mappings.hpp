@@ -21,7 +21,8 @@ void read_yaml_settings(const YamlNode& root, const YamlNode& from, const Framew
 void read_json_settings(std::string_view text, FrameworkSettings& settings);
 void read_toml_settings(std::string_view text, FrameworkSettings& settings);
 // The arguments of the one command of the script that has Megatron-LM's.
-void read_megatron_script(std::string_view text, const ImportOptions& options, FrameworkSettings& settings);
+void read_megatron_script(std::string_view text, const FrameworkImportOptions& options,
+                          FrameworkSettings& settings);
 
 // ---- Settings to keys.
 
@@ -30,16 +31,16 @@ void read_megatron_script(std::string_view text, const ImportOptions& options, F
 struct MegatronDialect {
   bool recipe = false;
 };
-void map_megatron(FrameworkSettings& settings, const ImportOptions& options, const MegatronDialect& dialect,
-                  ImportedPlan& plan);
+void map_megatron(FrameworkSettings& settings, const FrameworkImportOptions& options,
+                  const MegatronDialect& dialect, ImportedPlan& plan);
 void map_megatron_model(FrameworkSettings& settings, const MegatronDialect& dialect, ImportedPlan& plan);
 // NeMo's, Megatron-Bridge's and Primus' names become Megatron-LM's.
 MegatronDialect rename_nemo(FrameworkSettings& settings, ImportedPlan& plan);
 // Notes what NeMo has beside and doesn't change a step; before map_megatron.
 void pass_over_nemo(FrameworkSettings& settings, ImportedPlan& plan);
-void map_torchtitan(FrameworkSettings& settings, const ImportOptions& options, ImportedPlan& plan);
+void map_torchtitan(FrameworkSettings& settings, const FrameworkImportOptions& options, ImportedPlan& plan);
 void map_torchtitan_model(FrameworkSettings& settings, ImportedPlan& plan);
-void map_deepspeed(FrameworkSettings& settings, const ImportOptions& options, ImportedPlan& plan);
+void map_deepspeed(FrameworkSettings& settings, const FrameworkImportOptions& options, ImportedPlan& plan);
 
 // ---- What they share.
 
@@ -64,7 +65,7 @@ struct ParallelDegrees {
 // Writes plan.dp where the number of GPUs is known, and returns it. `file_gpus` is what the file says of them
 // (0: nothing) and `source` where; a number that doesn't divide is noted and passed over there, since
 // examples are often left at one node. THROWS Error(kInfeasible) if options.gpus don't divide.
-std::optional<std::int64_t> put_data_parallel(const ImportOptions& options, std::int64_t file_gpus,
+std::optional<std::int64_t> put_data_parallel(const FrameworkImportOptions& options, std::int64_t file_gpus,
                                               const std::string& source, const ParallelDegrees& degrees,
                                               ImportedPlan& plan);
 

@@ -43,8 +43,8 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
 
 class MegatronPlan {
  public:
-  MegatronPlan(FrameworkSettings& settings, const ImportOptions& options, const MegatronDialect& dialect,
-               ImportedPlan& plan)
+  MegatronPlan(FrameworkSettings& settings, const FrameworkImportOptions& options,
+               const MegatronDialect& dialect, ImportedPlan& plan)
       : s_(settings), options_(options), dialect_(dialect), plan_(plan) {}
 
   void map() {
@@ -419,15 +419,15 @@ class MegatronPlan {
   }
 
   FrameworkSettings& s_;
-  const ImportOptions& options_;
+  const FrameworkImportOptions& options_;
   const MegatronDialect& dialect_;
   ImportedPlan& plan_;
 };
 
 }  // namespace
 
-void map_megatron(FrameworkSettings& settings, const ImportOptions& options, const MegatronDialect& dialect,
-                  ImportedPlan& plan) {
+void map_megatron(FrameworkSettings& settings, const FrameworkImportOptions& options,
+                  const MegatronDialect& dialect, ImportedPlan& plan) {
   MegatronPlan(settings, options, dialect, plan).map();
   map_megatron_model(settings, dialect, plan);
   // What Megatron-LM's own value is besides is not worth a line.

@@ -146,7 +146,8 @@ Arguments from_variables(const ShellScript& script) {
 
 }  // namespace
 
-void read_megatron_script(std::string_view text, const ImportOptions& options, FrameworkSettings& settings) {
+void read_megatron_script(std::string_view text, const FrameworkImportOptions& options,
+                          FrameworkSettings& settings) {
   std::string unix_text(text);
   std::erase(unix_text, '\r');  // Of lines that end as on Windows.
   const ShellScript script = read_shell(unix_text, settings.place(), options.variables);

@@ -97,7 +97,7 @@ constexpr auto kNoEffect = std::to_array<std::string_view>({
 
 class TorchtitanPlan {
  public:
-  TorchtitanPlan(FrameworkSettings& settings, const ImportOptions& options, ImportedPlan& plan)
+  TorchtitanPlan(FrameworkSettings& settings, const FrameworkImportOptions& options, ImportedPlan& plan)
       : s_(settings), options_(options), plan_(plan) {}
 
   void map() {
@@ -277,7 +277,7 @@ class TorchtitanPlan {
   }
 
   FrameworkSettings& s_;
-  const ImportOptions& options_;
+  const FrameworkImportOptions& options_;
   ImportedPlan& plan_;
   ParallelDegrees degrees_;
   std::optional<std::int64_t> dp_;
@@ -285,7 +285,7 @@ class TorchtitanPlan {
 
 }  // namespace
 
-void map_torchtitan(FrameworkSettings& settings, const ImportOptions& options, ImportedPlan& plan) {
+void map_torchtitan(FrameworkSettings& settings, const FrameworkImportOptions& options, ImportedPlan& plan) {
   map_torchtitan_model(settings, plan);
   TorchtitanPlan(settings, options, plan).map();
   // fp8 settings say nothing while no converter uses them.

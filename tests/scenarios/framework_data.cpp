@@ -297,7 +297,7 @@ std::string read(const fs::path& file) {
 }
 
 void check_import(const fs::path& file, const Expected& expected) {
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.gpus = expected.gpus;
   options.variables = expected.variables;
   const ImportedPlan plan = import_plan(read(file), file.filename().string(), options);
@@ -356,7 +356,7 @@ TEST_CASE("a script's open values are given from outside", "[frameworks]") {
     std::cout << "skipped: no published settings (set ORRERY_DATA to the data folder)\n";
     return;
   }
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.variables = {{"TP", "8"},   {"PP", "8"},     {"MBS", "1"}, {"GBS", "512"},
                        {"NLS", "96"}, {"HS", "12288"}, {"NAH", "96"}};
   const ImportedPlan plan = import_plan(read(file), "megatron-sc21-config.sh", options);

@@ -52,7 +52,7 @@ TEST_CASE("a Megatron-LM script becomes a plan", "[frameworks]") {
 }
 
 TEST_CASE("an imported plan is a scenario", "[frameworks]") {
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.cluster = "{node: dgx-h100, nodes: 2}";
   const std::string text =
       scenario_text(import_plan(kScript, "folder/my run.sh", options), "folder/my run.sh");
@@ -69,7 +69,7 @@ TEST_CASE("an imported plan is a scenario", "[frameworks]") {
 }
 
 TEST_CASE("the number of GPUs gives dp", "[frameworks]") {
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.gpus = 64;
   CHECK(value_of(import_plan(kScript, "run.sh", options), "plan.dp") == "8");
   options.gpus = 20;
@@ -159,7 +159,7 @@ TEST_CASE("values that a script leaves open are asked for, all at once", "[frame
   const std::string message = import_message(script, "run.sh");
   CHECK_THAT(message, Contains("run.sh: leaves values open: TP (--tensor-model-parallel-size, line 1), MBS"));
   CHECK_THAT(message, Contains("--var TP=… --var MBS=…") && !Contains("OUT"));
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.variables = {{"TP", "4"}, {"MBS", "2"}};
   CHECK(value_of(import_plan(script, "run.sh", options), "plan.microbatch") == "2");
 }
@@ -169,7 +169,7 @@ TEST_CASE("scripts without, or with several runs", "[frameworks]") {
              Contains("no command has Megatron-LM's arguments") && Contains("(./pretrain.sh)"));
   const std::string two = "run --micro-batch-size 1\nrun --micro-batch-size 2\nrun --micro-batch-size 1\n";
   CHECK_THAT(import_message(two, "run.sh"), Contains("has 2 different runs of Megatron-LM (line 1, 2)"));
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.run = 2;
   CHECK(value_of(import_plan(two, "run.sh", options), "plan.microbatch") == "2");
   // A file that only sets variables for another one, and a command in quotes.
@@ -190,7 +190,7 @@ TEST_CASE("wrong values are errors with their place", "[frameworks]") {
   CHECK_THAT(import_message("a: 1\n", "a.yaml"), Contains("has no settings of Megatron-LM, NeMo"));
   CHECK_THAT(import_message("base_model: x\nmicro_batch_size: 1\n", "a.yml"),
              Contains("looks like settings of Axolotl"));
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.format = "torchtitn";
   CHECK_THAT(import_message("", "a", options), Contains("did you mean \"torchtitan\"?"));
 }
@@ -205,7 +205,7 @@ MODEL_ARGS:
   --overlap-grad-reduce: false
   --bf16: true
 )";
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.variables = {{"TP", "4"}};
   const ImportedPlan plan = import_plan(text, "model_config.yaml", options);
   CHECK(value_of(plan, "plan.tp") == "4");
@@ -284,7 +284,7 @@ mode = "full"
   const ImportedPlan open = import_plan(text, "titan.toml");
   CHECK(value_of(open, "plan.dp").empty());
   CHECK_THAT(joined(open.missing), Contains("global_batch: training.local_batch_size 4 times dp"));
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.gpus = 32;
   const ImportedPlan plan = import_plan(text, "titan.toml", options);
   // dp = 32 / 2, two copies of 8 that divide everything; 4 sequences each.
@@ -296,7 +296,7 @@ mode = "full"
 }
 
 TEST_CASE("torchtitan's pipelines", "[frameworks]") {
-  ImportOptions options;
+  FrameworkImportOptions options;
   options.gpus = 8;
   const ImportedPlan plan = import_plan(R"([training]
 local_batch_size = 8

@@ -32,7 +32,7 @@ inline std::string joined(const std::vector<std::string>& lines) {
 
 // What importing says; "" when it says nothing.
 inline std::string import_message(std::string_view text, std::string_view place,
-                                  const ImportOptions& options = {}) {
+                                  const FrameworkImportOptions& options = {}) {
   try {
     import_plan(text, place, options);
   } catch (const Error& error) {
