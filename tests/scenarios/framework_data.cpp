@@ -287,8 +287,8 @@ const std::map<std::string, Expected>& expectations() {
 }
 
 fs::path folder() {
-  const char* given = std::getenv("ORRERY_DATA");
-  return given == nullptr ? fs::path() : fs::path(given) / "frameworks";
+  if (const char* given = std::getenv("ORRERY_DATA")) return fs::path(given) / "frameworks";
+  return fs::path(ORRERY_SOURCE_DIR).parent_path() / "shared" / "data" / "frameworks";
 }
 
 std::string read(const fs::path& file) {
