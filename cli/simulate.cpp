@@ -71,8 +71,10 @@ void print_passes(const std::vector<PassReport>& passes) {
       fmt::print(stderr, "pass: {} is off\n", to_string(pass.pass));
       continue;
     }
-    fmt::print(stderr, "pass: {} changed {} instructions of a micro-batch, over all stages, in {:.1f} ms\n",
-               to_string(pass.pass), pass.changes, 1e3 * pass.seconds);
+    const bool of_step = pass.pass == LoweringPass::kSplitOptimizer;
+    fmt::print(stderr, "pass: {} changed {} instructions of a {}, over all stages{}\n", to_string(pass.pass),
+               pass.changes, of_step ? "step" : "micro-batch",
+               of_step ? "" : fmt::format(", in {:.1f} ms", 1e3 * pass.seconds));
   }
 }
 

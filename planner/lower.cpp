@@ -138,6 +138,16 @@ void bind_ranks(const Plan& plan, const RoleTable& roles, Program& program) {
   }
 }
 
+// Launches of the optimiser.
+std::int64_t updates(const LoweredRole& lowered) {
+  return std::count_if(lowered.role.instructions.begin(), lowered.role.instructions.end(),
+                       [&](const Instruction& instruction) {
+                         const auto* const compute = std::get_if<Compute>(&instruction.work);
+                         return compute != nullptr && lowered.symbols.kernels[compute->kernel.index()].kind ==
+                                                          KernelKind::kOptimizer;
+                       });
+}
+
 LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& plan,
                        const Sharding& sharding, const StateShards& shards, const KernelSet& kernels,
                        const std::vector<bool>& recomputed, const RoleShape& shape) {
@@ -157,6 +167,9 @@ LoweredRole lower_role(const Graph& graph, const GraphIndex& index, const Plan& 
     run_stage_passes(stages.back(), input, lowered.symbols, lowered.passes);
   }
   lowered.role = build_role(plan, stages, shape, shards, lowered.symbols);
+  for (PassReport& report : lowered.passes) {
+    if (report.pass == LoweringPass::kSplitOptimizer && report.on) report.changes += updates(lowered) - 1;
+  }
   return lowered;
 }
 

@@ -51,6 +51,13 @@ void RankState::store(BufferId id, const Values& values) {
   }
 }
 
+void RankState::store(BufferId id, const Shard& part, const Values& values) {
+  Values all = written(id) ? load(id) : Values(shard(id).size(), kNoValue);
+  const std::vector<std::int64_t> at = positions_in(part, shard(id));
+  for (std::size_t i = 0; i < at.size(); ++i) all[static_cast<std::size_t>(at[i])] = values[i];
+  store(id, all);
+}
+
 std::vector<Operand> RankState::operands(const Instruction& instruction) const {
   std::vector<Operand> found;
   for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {

@@ -26,6 +26,8 @@ class RankState {
   const Shard& shard(BufferId buffer) const { return shards_[buffer.index()]; }
   Values load(BufferId buffer) const;
   void store(BufferId buffer, const Values& values);
+  // A part of it; the rest stays as it is.
+  void store(BufferId buffer, const Shard& part, const Values& values);
   // Whether anything was stored in it.
   bool written(BufferId buffer) const { return written_[buffer.index()]; }
 

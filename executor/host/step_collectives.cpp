@@ -83,8 +83,7 @@ class Exchange {
       if (!std::all_of(known.begin(), known.end(), [](bool is) { return is; })) {
         fault("nobody has a part of what it brings");
       }
-      if (wanted.size() < rank.shard(target).size()) values = merged(rank, target, wanted, values);
-      rank.store(target, values);
+      rank.store(target, wanted, values);
     }
   }
 
@@ -95,13 +94,6 @@ class Exchange {
     const std::int32_t segments = work_.kind == CollectiveKind::kReduceScatter ? 1 : of.segments;
     return piece_of(graph_, tensor_of(member, target), group_[member].rank->shard(target.buffer), of,
                     segments);
-  }
-
-  static Values merged(const RankState& rank, BufferId target, const Shard& piece, const Values& values) {
-    Values all = rank.written(target) ? rank.load(target) : Values(rank.shard(target).size(), kNoValue);
-    const std::vector<std::int64_t> at = positions_in(piece, rank.shard(target));
-    for (std::size_t i = 0; i < at.size(); ++i) all[static_cast<std::size_t>(at[i])] = values[i];
-    return all;
   }
 
   Values concatenated(std::size_t member) const {

@@ -96,17 +96,6 @@ class Launch {
     return found;
   }
 
-  void store(TensorId tensor, BufferId buffer, const Values& values) {
-    if (instruction_.piece.of == 1) {
-      rank_.store(buffer, values);
-      return;
-    }
-    Values all = rank_.written(buffer) ? rank_.load(buffer) : Values(rank_.shard(buffer).size(), kNoValue);
-    const std::vector<std::int64_t> at = positions_in(piece(tensor, buffer), rank_.shard(buffer));
-    for (std::size_t i = 0; i < at.size(); ++i) all[static_cast<std::size_t>(at[i])] = values[i];
-    rank_.store(buffer, all);
-  }
-
   // Local indices of each dimension, as the tensors of the op agree on them.
   using Indices = std::vector<std::int64_t>;
   void note(const Op& op, TensorId tensor, const Shard& shard, bool keys) {
@@ -195,7 +184,7 @@ class Launch {
     seen.first_keys = instruction_.part <= 0;
     run_op(graph_, op, seen, in, out);
     for (std::size_t i = 0; i < op.outputs.size(); ++i) {
-      if (outputs[i].buffer.valid()) store(op.outputs[i], outputs[i].buffer, outputs[i].values);
+      if (outputs[i].buffer.valid()) rank_.store(outputs[i].buffer, outputs[i].shard, outputs[i].values);
       made_[op.outputs[i]] = std::move(outputs[i]);
     }
   }

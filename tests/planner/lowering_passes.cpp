@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
-#include "model/transformer.hpp"
 #include "planner/lower.hpp"
 #include "planner/plan.hpp"
+#include "tests/executor/tiny_models.hpp"
 
 namespace orrery {
 namespace {
@@ -15,18 +15,10 @@ using Catch::Matchers::Contains;
 
 // Attention and MLP side by side behind one norm, three layers.
 TransformerConfig parallel_blocks() {
-  TransformerConfig config;
-  config.name = "parallel";
-  config.hidden = 64;
+  TransformerConfig config = test::tiny_parallel();
   config.layers = 3;
-  config.heads = 4;
   config.kv_heads = 4;
-  config.head_dim = 16;
-  config.ffn = 256;
-  config.vocab = 128;
-  config.max_positions = 32;
   config.gated_mlp = false;
-  config.parallel_residual = config.shared_input_norm = true;
   return config;
 }
 
@@ -133,7 +125,10 @@ TEST_CASE("the optimiser runs bucket by bucket", "[planner][passes]") {
   plan.settings.zero_stage = 1;
   std::int64_t whole = 0, parts = 0;
   const Program one = lowered(parallel_blocks(), "default", plan);
-  const Program split = lowered(parallel_blocks(), "default,split-optimizer", plan);
+  std::vector<PassReport> reports;
+  const Program split = lowered(parallel_blocks(), "default,split-optimizer", plan, &reports);
+  CHECK(reports.back().pass == LoweringPass::kSplitOptimizer);
+  CHECK(reports.back().changes == 4);
   int updates = 0;
   const auto written = [](const Program& program, std::int64_t& bytes, int& count) {
     for (const Instruction& instruction : program.roles.front().instructions) {
