@@ -13,12 +13,13 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Attention and MLP side by side behind one norm, three layers.
+// Attention and MLP side by side behind one norm, three layers, every dimension divisible by four.
 TransformerConfig parallel_blocks() {
   TransformerConfig config = test::tiny_parallel();
   config.layers = 3;
   config.kv_heads = 4;
   config.gated_mlp = false;
+  config.ffn = 16;
   return config;
 }
 
