@@ -16,3 +16,4 @@ endfunction()
 
 orrery_plain_library(SimGrid simgrid/s4u.hpp simgrid 3.32 libsimgrid-dev)
 orrery_plain_library(METIS metis.h metis 5.1 libmetis-dev)
+orrery_plain_library(hwloc hwloc.h hwloc 2.9 libhwloc-dev)

@@ -7,7 +7,8 @@ cd "$root"
 jobs=${JOBS:-$(nproc)}
 
 program_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libtoml11-dev libcli11-dev libboost-dev libsimgrid-dev
-  libcsv-dev libeigen3-dev libonnx-dev libprotobuf-dev protobuf-compiler libxxhash-dev libmetis-dev)
+  libcsv-dev libeigen3-dev libonnx-dev libprotobuf-dev protobuf-compiler libxxhash-dev libmetis-dev libpugixml-dev
+  libhwloc-dev)
 test_packages=(catch2 python3 python3-yaml python3-jsonschema)  # Python holds the scenario files against their schema.
 benchmark_packages=(libbenchmark-dev)
 format_packages=(clang-format-19)
