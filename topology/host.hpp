@@ -19,6 +19,7 @@ struct HostCpu {
   std::string vendor;        // "GenuineIntel", "AuthenticAMD"; empty: not known.
   std::int32_t family = 0;   // As NCCL writes it: family + 16 · extended family; 0: not known.
   std::int32_t model = 0;
+  bool operator==(const HostCpu&) const = default;
 };
 
 // A bridge, a switch, or the function that a GPU or a network card is.
@@ -30,6 +31,8 @@ struct PciDevice {
   std::uint32_t vendor = 0, device = 0, subsystem_vendor = 0, subsystem_device = 0;  // 0: not known.
   double gigatransfers_per_s = 0;  // Per lane of its link towards the CPU; 0: not known.
   std::int32_t lanes = 0;          // 0: not known.
+  std::string peer;  // Bus id of the switch that this one is joined to without the CPU; empty: none.
+  bool operator==(const PciDevice&) const = default;
 };
 
 // NVLinks from one GPU to one peer.
@@ -37,6 +40,7 @@ struct HostNvLink {
   std::string target;      // Bus id of a GPU, a switch or a CPU bridge, or NCCL's sentinel for hidden ones.
   std::int32_t count = 0;  // 0 occurs: links that are down.
   std::uint32_t target_class = 0;  // 0x068000: switch; 0x0302…: GPU; 0x068001: CPU.
+  bool operator==(const HostNvLink&) const = default;
 };
 
 struct HostGpu {
@@ -48,6 +52,8 @@ struct HostGpu {
   std::string model;  // "H100-SXM5-80GB"; empty: not known.
   std::vector<HostNvLink> nvlinks;
   double c2c_bytes_per_s = 0;  // To its own CPU, all links together; 0: none.
+  std::int32_t part = -1;      // Which part of a GPU that is split in two ("mlopart"); −1: a whole one.
+  bool operator==(const HostGpu&) const = default;
 };
 
 // A port of a network card, as the network plugin sees it.
@@ -64,6 +70,10 @@ struct HostNic {
   bool in_network_reduction = false;  // SHARP and its like ("coll").
   std::int32_t max_connections = 0;   // 0: not known.
   std::int32_t rail = -1, plane = -1;
+  // What the plugin offers on it: collectives' proxies, GPU-initiated transfers, one-sided ones.
+  bool host_network = true, gpu_initiated = false, one_sided = false;
+  bool keep = false;  // NCCL keeps it where it would prune it.
+  bool operator==(const HostNic&) const = default;
 };
 
 struct Host {
@@ -73,6 +83,7 @@ struct Host {
   std::vector<HostGpu> gpus;   // By index.
   std::vector<HostNic> nics;   // By index.
   std::string source;          // The file, or "this machine".
+  bool operator==(const Host&) const = default;
 };
 
 struct HostImport {
