@@ -36,7 +36,7 @@ struct GpuType {
 };
 
 enum class DeviceKind : std::uint8_t { kGpu, kNic, kNvSwitch, kPcieSwitch, kCpu };
-enum class LinkKind : std::uint8_t { kNvLink, kPcie, kCpuInterconnect, kNetwork };
+enum class LinkKind : std::uint8_t { kNvLink, kC2c, kPcie, kCpuInterconnect, kNetwork };
 
 struct NodeDevice {
   std::string name;  // "gpu0", "nic3", "nvswitch".

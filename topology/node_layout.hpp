@@ -11,6 +11,15 @@
 
 namespace orrery {
 
+// One-way latencies, chosen so that whole paths have the hardware latency of NCCL's tuning table for its
+// lowest-latency protocol (NCCL 2.30 tuning model, ring LL): NVLink GPU to GPU 0.6 us through two hops, PCIe
+// GPU to GPU 1.0 us through the four segments up to a CPU and back, network GPU to GPU 2.7 us = four PCIe
+// segments and two NICs. Fabric::hop_latency_s comes on top.
+inline constexpr double kNvLinkHopLatency = 0.3e-6;
+inline constexpr double kPcieHopLatency = 0.25e-6;
+inline constexpr double kCpuInterconnectLatency = 0.25e-6;
+inline constexpr double kNicLatency = (2.7e-6 - 4 * kPcieHopLatency) / 2;
+
 // NVLink cables from one GPU to another.
 struct DirectNvLinks {
   std::int32_t a = 0, b = 0;

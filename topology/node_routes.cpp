@@ -11,10 +11,11 @@
 namespace orrery {
 namespace {
 
-// A shorter class of links always wins, then fewer links: NVLink before PCIe before crossing between CPUs.
+// A shorter class of links always wins, then fewer links: NVLink before chip-to-chip links before PCIe before crossing between CPUs.
 std::int64_t weight(LinkKind kind) {
   switch (kind) {
     case LinkKind::kNvLink: return 1;
+    case LinkKind::kC2c: return 100;
     case LinkKind::kPcie: return 1'000;
     case LinkKind::kCpuInterconnect: return 1'000'000;
     case LinkKind::kNetwork: return 1'000'000'000;
