@@ -21,5 +21,7 @@ void add_validate(CLI::App& app);
 void add_graph(CLI::App& app);
 void add_partition(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_topo(CLI::App& app);
+void add_diagnose(CLI::App& app);
 
 }  // namespace orrery

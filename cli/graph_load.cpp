@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "cli/input.hpp"
 #include "cli/prepare.hpp"
 #include "model/import_fx.hpp"
 #include "model/import_onnx.hpp"
@@ -19,17 +17,6 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kWords = {"scenario", "hf", "fx", "fx-text", "onnx", "chakra"};
 constexpr std::int64_t kSequence = 2048;
-
-std::string read_file(const std::string& file) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) fail(ErrorKind::kInput, "{}: no such file", file);
-  if (std::filesystem::is_directory(file, error))
-    fail(ErrorKind::kInput, "{}: a folder; expected a file", file);
-  std::ifstream in(file, std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad() || !in.is_open()) fail(ErrorKind::kInput, "{}: can't be read", file);
-  return bytes;
-}
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 

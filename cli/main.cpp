@@ -80,6 +80,8 @@ int run(int argc, const char* const* argv) {
   orrery::add_graph(app);
   orrery::add_partition(app);
   orrery::add_plan(app);
+  orrery::add_topo(app);
+  orrery::add_diagnose(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {

@@ -35,6 +35,9 @@ struct PciDevice {
   bool operator==(const PciDevice&) const = default;
 };
 
+// PCI classes of what NVLinks lead to.
+inline constexpr std::uint32_t kNvSwitchClass = 0x068000, kCpuBridgeClass = 0x068001;
+
 // NVLinks from one GPU to one peer.
 struct HostNvLink {
   std::string target;      // Bus id of a GPU, a switch or a CPU bridge, or NCCL's sentinel for hidden ones.

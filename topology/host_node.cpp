@@ -15,8 +15,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::uint32_t kSwitchClass = 0x068000, kCpuBridgeClass = 0x068001;
-
 void note(std::vector<ImportNote>& notes, ImportNote::Kind kind, std::string text, std::string remedy = {}) {
   notes.push_back({kind, 0, std::move(text), std::move(remedy)});
 }
@@ -150,7 +148,7 @@ void Builder::add_nvlinks() {
   for (std::size_t g = 0; g < host.gpus.size(); ++g)
     for (const HostNvLink& links : host.gpus[g].nvlinks) {
       const auto peer = gpu_at.find(links.target);
-      if (peer != gpu_at.end() && links.target_class != kSwitchClass)
+      if (peer != gpu_at.end() && links.target_class != kNvSwitchClass)
         direct[{static_cast<std::int32_t>(g), peer->second}] += links.count;
       else if (links.target_class == kCpuBridgeClass)
         to_cpu[g] += links.count;

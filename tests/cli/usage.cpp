@@ -23,9 +23,10 @@ std::set<std::string> options_of(const std::string& help) {
   return options;
 }
 
-const std::vector<std::string> kCommands = {"simulate",  "scenario check", "scenario show", "model",
-                                            "catalogue", "validate",       "graph check",   "graph explain",
-                                            "graph dot", "partition",      "plan import",   "memory"};
+const std::vector<std::string> kCommands = {
+    "simulate",    "scenario check", "scenario show", "model",     "catalogue",   "validate",
+    "graph check", "graph explain",  "graph dot",     "partition", "plan import", "memory",
+    "topo show",   "topo check",     "topo convert",  "topo diff", "topo rings",  "diagnose"};
 
 }  // namespace
 

@@ -6,13 +6,17 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph partition plan --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
     words="check explain dot --help"
   elif [[ $command == plan ]] && ((COMP_CWORD == 2)); then
     words="import --help"
+  elif [[ $command == topo ]] && ((COMP_CWORD == 2)); then
+    words="show check convert diff rings --help"
+  elif [[ $before == --to ]]; then
+    words="nccl-topo nccl-graph dot json"
   elif [[ $command == plan && $before == --format ]]; then
     words="auto megatron nemo torchtitan deepspeed"
   elif [[ $before == --format ]]; then
@@ -33,6 +37,10 @@ _orrery() {
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;
       plan*) words="--format --var --run --gpus --node --nodes --model --output --help" ;;
+      "topo convert") words="--to --output --several-nodes --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
+      "topo rings") words="--order --bytes --graph --json --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
+      topo*) words="--gpu --nic --gpu-bus-ids --map-foreign --help" ;;
+      diagnose*) words="--json --quiet --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       "scenario show") words="--set --help" ;;
       *) words="--help" ;;
     esac

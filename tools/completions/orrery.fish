@@ -1,10 +1,12 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition plan
+set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
 set -l plan_actions "__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from import"
+set -l topo_actions "__fish_seen_subcommand_from topo; and not __fish_seen_subcommand_from show check convert diff rings"
+set -l machine "__fish_seen_subcommand_from topo diagnose"
 set -l plan "__fish_seen_subcommand_from plan"
 set -l graph "__fish_seen_subcommand_from graph"
 set -l simulate "__fish_seen_subcommand_from simulate"
@@ -81,3 +83,23 @@ complete -c orrery -n "$validate" -x -l threshold -d "End with 6 when the median
 complete -c orrery -n "$validate" -x -l threads -d "Rows predicted at a time"
 complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition" -x -l set -d "Replace a value: KEY=VALUE" \
   -a "sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="
+
+complete -c orrery -n "$top" -f -a topo -d "Show, check, convert and compare topologies of machines"
+complete -c orrery -n "$top" -f -a diagnose -d "Find what holds a machine or a job back, dearest first"
+complete -c orrery -n "$topo_actions" -f -a show -d "Devices, paths between all of them, and what NCCL makes of them"
+complete -c orrery -n "$topo_actions" -f -a check -d "Read files and say all that is odd, repaired, assumed or missing"
+complete -c orrery -n "$topo_actions" -f -a convert -d "Write a machine in another form"
+complete -c orrery -n "$topo_actions" -f -a diff -d "What differs between two machines or two graph files"
+complete -c orrery -n "$topo_actions" -f -a rings -d "What each edge of a ring goes over and gives, and the best order"
+complete -c orrery -n "$machine" -x -l gpu -d "GPUs of files that don't say it"
+complete -c orrery -n "$machine" -x -l nic -d "Rate of network ports of files that don't say it"
+complete -c orrery -n "$machine" -x -l gpu-bus-ids -d "GPUs of topology files that leave them to detection"
+complete -c orrery -n "$machine" -l map-foreign -d "Read other vendors' files as if they were NVIDIA's"
+complete -c orrery -n "$machine" -r -l json -d "Write the figures or findings as JSON; - is standard output"
+complete -c orrery -n "__fish_seen_subcommand_from convert" -x -l to -a "nccl-topo nccl-graph dot json" -d "Form of the output"
+complete -c orrery -n "__fish_seen_subcommand_from convert" -r -l output -d "File to write"
+complete -c orrery -n "__fish_seen_subcommand_from convert" -l several-nodes -d "Graphs for a job over several such machines"
+complete -c orrery -n "__fish_seen_subcommand_from rings" -x -l order -d "GPUs in the order of the ring"
+complete -c orrery -n "__fish_seen_subcommand_from rings" -x -l bytes -d "Size of the all-reduce that is timed"
+complete -c orrery -n "__fish_seen_subcommand_from rings" -r -l graph -d "Write a graph file with the best rings"
+complete -c orrery -n "__fish_seen_subcommand_from diagnose" -l quiet -d "Leave out the readers' notes"

@@ -55,6 +55,36 @@ _orrery_plan() {
   esac
 }
 
+_orrery_machine=(
+  '--gpu[GPUs of files that do not say it]:name' '--nic[rate of network ports of files that do not say it]:rate'
+  '--gpu-bus-ids[GPUs of topology files that leave them to detection]:bus ids'
+  "--map-foreign[read other vendors' files as if they were NVIDIA's]" '--help[print help]' '*:file:_files'
+)
+
+_orrery_topo() {
+  local -a actions=(
+    'show:devices, paths between them, and what NCCL makes of them'
+    'check:say all that is odd, repaired, assumed or missing in files'
+    'convert:write a machine in another form'
+    'diff:what differs between two machines or graph files'
+    'rings:what each edge of a ring gives, and the best order'
+  )
+  _arguments -C '--help[print help]' '1:action:->action' '*::argument:->arguments'
+  case $state in
+    action) _describe action actions ;;
+    arguments)
+      case $words[1] in
+        show | check | diff) _arguments $_orrery_machine ;;
+        convert)
+          _arguments $_orrery_machine '--to[form of the output]:form:(nccl-topo nccl-graph dot json)' \
+            '--output[write to this file]:file:_files' '--several-nodes[graphs for several such machines]' ;;
+        rings)
+          _arguments $_orrery_machine '--order[GPUs in the order of the ring]:numbers' '--bytes[size of the all-reduce]:size' \
+            '--graph[write a graph file with the best rings]:file:_files' '--json[write figures as JSON]:file:_files' ;;
+      esac ;;
+  esac
+}
+
 _orrery() {
   local state
   local -a commands=(
@@ -67,6 +97,8 @@ _orrery() {
     'graph:check, explain or draw the graph of a model'
     'partition:compare placements of single ops on the devices of a machine'
     'plan:take over plans from the settings of training frameworks'
+    'topo:show, check, convert and compare topologies of machines'
+    'diagnose:find what holds a machine or a job back'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -91,6 +123,9 @@ _orrery() {
         scenario) _orrery_scenario ;;
         graph) _orrery_graph ;;
         plan) _orrery_plan ;;
+        topo) _orrery_topo ;;
+        diagnose)
+          _arguments $_orrery_machine '--json[write the findings as JSON]:file:_files' "--quiet[leave out the readers' notes]" ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
         catalogue) _arguments '--help[print help]' ;;
         partition)
