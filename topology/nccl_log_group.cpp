@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "topology/nccl_log_view.hpp"
+#include "topology/nccl_log_rings.hpp"
 
 namespace orrery::nccl_log {
 namespace {
@@ -15,13 +15,23 @@ bool differ(const Value& a, const Value& b, const Value& unknown) {
 
 bool same_process(const View& a, const View& b) { return a.host == b.host && a.pid == b.pid; }
 
+// As many ranks as a view's rings go round, where all of them do; else what it states, or 0.
+std::int32_t size_of(const View& view) {
+  if (view.rank_count > 0 || view.rings.empty()) return view.rank_count;
+  const auto size = static_cast<std::int32_t>(view.rings.front().ranks.size());
+  const bool all = std::ranges::all_of(
+      view.rings, [&](const LogRing& ring) { return ring.complete && is_permutation(ring.ranks, size); });
+  return all ? size : 0;
+}
+
 // Two views can't be of one communicator when they contradict each other, or both speak for one rank.
 bool contradict(const View& a, const View& b) {
-  if (differ(a.comm_id, b.comm_id, {}) || differ(a.rank_count, b.rank_count, 0)) return true;
+  if (differ(a.comm_id, b.comm_id, {}) || differ(size_of(a), size_of(b), 0)) return true;
   if (differ(a.ring_count, b.ring_count, 0)) return true;
   if (a.channel_counts && b.channel_counts && *a.channel_counts != *b.channel_counts) return true;
-  if (a.rank_count > 0 && b.rank >= a.rank_count) return true;
-  if (b.rank_count > 0 && a.rank >= b.rank_count) return true;
+  if (differ(a.thread_thresholds, b.thread_thresholds, {})) return true;
+  if (size_of(a) > 0 && b.rank >= size_of(a)) return true;
+  if (size_of(b) > 0 && a.rank >= size_of(b)) return true;
   if (!a.has_prefix || !b.has_prefix) return false;
   if (same_process(a, b) && a.tid == b.tid && a.device == b.device) return true;
   if (same_process(a, b) && differ(a.pointer, b.pointer, {}) && a.device == b.device) return true;

@@ -79,7 +79,7 @@ class HostBuilder {
     host_.name = name;
     host_.source = log_.file;
     for (std::size_t i = 0; i < system_.nodes.size(); ++i) {
-      if (system_.nodes[i].id.system == number_) add(i);
+      if (owner(system_.nodes[i]) == number_) add(i);
     }
     std::ranges::stable_sort(host_.gpus, {}, &HostGpu::rank);
     for (std::size_t i = 0; i < host_.gpus.size(); ++i) host_.gpus[i].index = static_cast<std::int32_t>(i);
@@ -96,6 +96,12 @@ class HostBuilder {
   }
 
  private:
+  // A link is its GPU's: hosts that share NVLink all name the first one's switch.
+  std::int32_t owner(const LogSystemNode& node) const {
+    const bool of_parent = node.reference && node.parent >= 0;
+    return of_parent ? system_.nodes[static_cast<std::size_t>(node.parent)].id.system : node.id.system;
+  }
+
   void add(std::size_t i) {
     const LogSystemNode& node = system_.nodes[i];
     if (node.id.kind == "CPU" && !node.reference) return add_cpu(i);

@@ -134,6 +134,8 @@ bool read_ring_line(const Message& message, View& view, std::vector<ImportNote>&
   bool cut = false;
   ring.ranks = read_ranks(cursor, cut);
   ring.complete = !cut && !message.interrupted && !ring.ranks.empty();
+  // Only rank 0 prints rings.
+  if (view.rank < 0 && message.has_prefix && !ring.ranks.empty() && ring.ranks.front() == 0) view.rank = 0;
   if (view.ring_count != 0 && view.ring_count != *count) {
     suspect(notes, message.line,
             fmt::format("channel {} of {}, where earlier lines say {} channels", *channel, *count,

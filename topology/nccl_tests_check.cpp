@@ -121,6 +121,11 @@ void check_factor(NcclTestsTable& table) {
 }
 
 void check_sizes(NcclTestsTable& table) {
+  if (table.threads == 0) {
+    note(table, ImportNote::Kind::kMissing, 0,
+         "the options ('# nThread …') aren't in the text: rows may be missing",
+         "give nccl-tests' whole output");
+  }
   const std::int64_t first = table.rows.front().bytes, last = table.rows.back().bytes;
   const double step = table.step_factor > 1 ? table.step_factor : 2;
   // Sizes are rounded down to whole elements for all ranks, so only more than a step is a gap.
@@ -140,8 +145,12 @@ void check_sizes(NcclTestsTable& table) {
     if (b < a) {
       note(table, ImportNote::Kind::kSuspect, table.rows[i + 1].line,
            "sizes go down here: rows of two tests, or out of order");
-    } else if (table.step_factor > 1 && a >= 4096 &&
-               static_cast<double>(b) > 1.01 * table.step_factor * static_cast<double>(a)) {
+    } else if (b == a && a > 0) {
+      note(table, ImportNote::Kind::kSuspect, table.rows[i + 1].line,
+           fmt::format("a second row of {} bytes", a));
+    } else if (table.step_factor > 1 && a > 0 &&
+               static_cast<double>(b) > 1.51 * table.step_factor * static_cast<double>(a)) {
+      // Rounding down to whole elements for all ranks makes at most half a step more of one.
       note(table, ImportNote::Kind::kMissing, table.rows[i + 1].line,
            fmt::format("rows are missing between {} and {} bytes", a, b));
     }
