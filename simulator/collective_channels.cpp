@@ -97,6 +97,9 @@ Communicator find_channels(const GroupLinks& links) {
   // The chain of two GPUs uses one direction of a link per channel, so that channels run twice as fast.
   if (links.nodes == 1 && links.ranks == 2 && links.nvlink) comm.tree.node_gb_per_s *= 2;
   comm.nvls = find_nvls(links);
+  // The fitted corrections (Profile::collectives) were found without these two: they go together.
+  comm.variables.pat = 0;
+  comm.x86_host = false;
   return comm;
 }
 

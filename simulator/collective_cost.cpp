@@ -101,6 +101,10 @@ double link_share(CollectiveKind kind, nccl::Algorithm algorithm, const GroupSha
     case nccl::Algorithm::kNvlsTree: return shape.nodes > 2 ? 2 : 1;
     // To the switch; an all-reduce also multicasts the part that it reduced.
     case nccl::Algorithm::kNvls: return kind == CollectiveKind::kAllReduce ? 1 + 1.0 / shape.ranks : 1;
+    // The network reduces: everything once.
+    case nccl::Algorithm::kCollNetDirect:
+    case nccl::Algorithm::kCollNetChain: return 1;
+    case nccl::Algorithm::kPat: return ring_share(kind, shape.ranks);
   }
   return 1;
 }

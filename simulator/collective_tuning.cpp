@@ -1,53 +1,32 @@
+// Bandwidth and latency of one algorithm with one protocol.
+
 #include "simulator/collective_tuning.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cassert>
-#include <limits>
+
+#include "simulator/collective_tuning_tables.hpp"
 
 namespace orrery::nccl {
 namespace {
 
-using PerProtocol = std::array<double, 3>;  // LL, LL128, Simple.
-using PerNodes = std::array<double, 3>;     // One node, two, more.
-
-// All tables: NCCL 2.30.7, src/graph/tuning.cc.
-constexpr PerProtocol kTreeBase{6.8, 14, 8.4}, kRingBase{6.6, 14, 8.4};
-constexpr PerProtocol kTreeNvLink{0.6, 1.25, 4}, kRingNvLink{0.6, 1.9, 3.4};
-constexpr PerProtocol kTreePcie{1, 1.9, 4}, kRingPcie{1, 2.5, 5.7};
-constexpr PerProtocol kTreeNetwork{5, 8.5, 14}, kRingNetwork{2.7, 4, 14};
-constexpr double kNvls = 25, kNvlsTreeNetwork = 20.9;
 // Time to post a message to the network; three of them per step with the Simple protocol.
 constexpr double kPost = 1, kPostAmd = 2;
-
-// By generation, and by one node, two nodes, more.
-constexpr std::array<PerNodes, 4> kLlCeiling{
-    {{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
-constexpr std::array<double, 4> kRingLl128{20, 20, 36.7, 40};  // Per channel, as the next three.
-constexpr std::array<PerNodes, 4> kTreeLl128{
-    {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
-constexpr std::array<PerNodes, 4> kTree{
-    {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
-constexpr std::array<PerNodes, 4> kNvlsTree{
-    {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}}};
-constexpr double kNvlsHopper = 0.85, kNvlsBlackwell = 0.74;
-
-// Trees by floor(log2(bytes / 64)).
-constexpr std::array<std::array<double, 24>, 3> kTreeCorrection{
-    {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
-     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
-     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
 
 std::size_t row(Generation generation) { return static_cast<std::size_t>(generation); }
 std::size_t row(Protocol protocol) { return static_cast<std::size_t>(protocol); }
 std::size_t column(std::int32_t nodes) { return nodes == 1 ? 0 : nodes == 2 ? 1 : 2; }
 int floor_log2(std::int64_t n) { return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) - 1; }
 
+bool gathers(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+}
+
 // Inside a node the GPU counts, between nodes the CPU.
 double ll_ceiling(const Communicator& comm) {
   const std::size_t by = comm.nodes == 1 ? row(comm.generation) : comm.amd_host ? 1 : 0;
-  return kLlCeiling[by][column(comm.nodes)];
+  return tuning_tables(comm.nccl_minor).ll_ceiling[by][column(comm.nodes)];
 }
 
 int ring_steps(CollectiveKind kind, std::int32_t ranks) {
@@ -62,74 +41,234 @@ double speed(const ChannelGraph& graph, const Communicator& comm) {
   return comm.nodes <= 2 ? graph.node_gb_per_s : graph.network_gb_per_s;
 }
 
+const ChannelGraph& graph_of(Algorithm algorithm, const Communicator& comm) {
+  switch (algorithm) {
+    case Algorithm::kRing: return comm.ring;
+    case Algorithm::kTree:
+    case Algorithm::kPat: return comm.tree;
+    case Algorithm::kCollNetDirect: return comm.collnet_direct;
+    case Algorithm::kCollNetChain: return comm.collnet_chain;
+    case Algorithm::kNvls:
+    case Algorithm::kNvlsTree: return comm.nvls;
+  }
+  return comm.ring;
+}
+
+PathClass node_path(const ChannelGraph& graph, const Communicator& comm) {
+  const bool alone = comm.ranks == comm.nodes;
+  return graph.node_path.value_or(comm.nvlink ? PathClass::kNvl : alone ? PathClass::kLoc : PathClass::kPhb);
+}
+
 // ---- Bandwidth.
 
 double ring_bandwidth(CollectiveKind kind, Protocol protocol, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
   double all = comm.ring.channels * speed(comm.ring, comm);
-  if (protocol == Protocol::kLl) all = std::min(ll_ceiling(comm), all / 2);
-  if (protocol == Protocol::kLl128)
-    all = std::min(0.92 * all, comm.ring.channels * kRingLl128[row(comm.generation)]);
+  if (protocol == Protocol::kLl) {
+    const bool others = kind != CollectiveKind::kAllReduce && comm.nodes == 1;
+    all = std::min(ll_ceiling(comm), all * (others ? tables.ring_ll_share_others : tables.ring_ll_share));
+  }
+  if (protocol == Protocol::kLl128) {
+    const double share = comm.ranks_per_node() < 2 ? tables.ll128_share_one_gpu : 0.92;
+    all = std::min(share * all,
+                   comm.ring.channels * tables.ring_ll128[row(comm.generation)][column(comm.nodes)]);
+  }
   return all * comm.ranks / ring_steps(kind, comm.ranks);
 }
 
 double tree_bandwidth(Protocol protocol, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
   const std::size_t by = row(comm.generation), at = column(comm.nodes);
   const std::int32_t channels = comm.tree.channels;
-  double all = std::min(0.92 * channels * speed(comm.tree, comm), channels * kTree[by][at]);
+  double all = std::min(0.92 * channels * speed(comm.tree, comm), channels * tables.tree_most[by][at]);
   if (protocol == Protocol::kLl) all = std::min(all / 3.8, ll_ceiling(comm));
   if (protocol == Protocol::kLl128)
-    all = std::min(all * (comm.nodes == 1 ? 7.0 / 9 : 120.0 / 128), channels * kTreeLl128[by][at]);
+    all = std::min(all * (comm.nodes == 1 ? 7.0 / 9 : 120.0 / 128), channels * tables.tree_ll128[by][at]);
   // A node whose traffic enters at one GPU; on one node nothing enters.
   if (comm.plain_tree && comm.nodes > 1) all *= 0.85;
   return all / 2;
 }
 
-double nvls_bandwidth(CollectiveKind kind, bool tree, const Communicator& comm) {
+double nvls_efficiency(CollectiveKind kind, bool tree, const Communicator& comm) {
+  if (kind != CollectiveKind::kAllReduce) return 5.0 / 6;
+  if (!tree || comm.nccl_minor >= 20) return 5.0 / 6;
+  return 0.70 * comm.nodes / (2.0 * (comm.nodes - 1));
+}
+
+// Before 2.28: as other algorithms, with a factor.
+double old_nvls_speed(CollectiveKind kind, bool tree, const Communicator& comm) {
   const ChannelGraph& graph = comm.nvls;
-  if (graph.channels < 2 || comm.generation < Generation::kHopper) return 0;
-  const bool all_reduce = kind == CollectiveKind::kAllReduce;
+  double each = speed(graph, comm);
+  if (tree && comm.nccl_minor >= 19)
+    each =
+        std::min(graph.node_gb_per_s, comm.nodes <= 2 ? graph.network_gb_per_s : graph.network_gb_per_s / 2);
+  return each * nvls_efficiency(kind, tree, comm);
+}
+
+double nvls_speed(CollectiveKind kind, bool tree, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
+  const ChannelGraph& graph = comm.nvls;
   const double ranks_per_node = comm.ranks_per_node();
-  double node = graph.node_gb_per_s *
-                (comm.generation == Generation::kHopper ? kNvlsHopper : kNvlsBlackwell) *
-                (graph.channels - 1) / graph.channels;
-  node *= all_reduce ? 2 : (ranks_per_node - 1) / ranks_per_node;
+  double node = graph.node_gb_per_s * tables.nvls_efficiency[row(comm.generation)] * (graph.channels - 1) /
+                graph.channels;
+  node *= kind == CollectiveKind::kAllReduce ? 2 : (ranks_per_node - 1) / ranks_per_node;
   const double network = graph.network_gb_per_s * (tree && comm.nodes <= 2 ? 2 : 1);
-  double each = std::min(node, network);
-  if (tree) each = std::min(each, kNvlsTree[row(comm.generation)][column(comm.nodes)]);
-  const double all = graph.channels * each;
-  return all_reduce ? all * comm.ranks / ring_steps(kind, comm.ranks) : all;
+  const double each = std::min(node, network);
+  return tree ? std::min(each, tables.nvls_tree_most[row(comm.generation)][column(comm.nodes)]) : each;
+}
+
+double nvls_bandwidth(CollectiveKind kind, bool tree, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
+  if (comm.nvls.channels < 2 || comm.generation < Generation::kHopper) return 0;
+  if (!tables.has_nvls || (tree && !tables.has_nvls_tree)) return 0;
+  const double all = comm.nvls.channels *
+                     (tables.nvls_by_heads ? nvls_speed(kind, tree, comm) : old_nvls_speed(kind, tree, comm));
+  return kind == CollectiveKind::kAllReduce ? all * comm.ranks / ring_steps(kind, comm.ranks) : all;
+}
+
+double collnet_bandwidth(CollectiveKind kind, bool direct, const Communicator& comm) {
+  const ChannelGraph& graph = direct ? comm.collnet_direct : comm.collnet_chain;
+  if (graph.channels == 0) return 0;
+  double all = graph.channels * graph.node_gb_per_s;
+  if (direct && gathers(kind))
+    return comm.ranks_per_node() * std::min(graph.node_gb_per_s, 0.9 * graph.network_gb_per_s);
+  if (direct) {
+    // Heads that are fewer than GPUs are shared.
+    const double shared = comm.ranks_per_node() / graph.channels;
+    all /= shared - (shared - 1) / 2;
+    if (comm.generation >= Generation::kHopper) all *= 0.85;
+  }
+  return all / 2;
 }
 
 // ---- Latency.
 
+double node_latency(const Latencies& latencies, const ChannelGraph& graph, Protocol protocol,
+                    const Communicator& comm) {
+  return (node_path(graph, comm) == PathClass::kNvl ? latencies.nvlink : latencies.pcie)[row(protocol)];
+}
+
+// With one GPU per node NCCL takes the tree's. What the port itself needs comes on top, twice where the
+// receiver must also flush.
+double network_latency(const Latencies& latencies, const ChannelGraph& graph, Protocol protocol,
+                       const Communicator& comm) {
+  const Latencies& of = comm.ranks == comm.nodes ? tuning_tables(comm.nccl_minor).tree : latencies;
+  return of.network[row(protocol)] + graph.network_latency_us * (protocol == Protocol::kSimple ? 2 : 1);
+}
+
 double ring_latency(CollectiveKind kind, Protocol protocol, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
   const std::size_t by = row(protocol);
-  const double node = (comm.nvlink ? kRingNvLink : kRingPcie)[by];
-  // With one GPU per node NCCL takes the tree's network latency.
-  const double network = (comm.ranks == comm.nodes ? kTreeNetwork : kRingNetwork)[by];
-  if (kind == CollectiveKind::kBroadcast) return kRingBase[by] + (comm.nodes > 1 ? kRingNetwork[by] : node);
+  const double node = node_latency(tables.ring, comm.ring, protocol, comm);
   const int steps = ring_steps(kind, comm.ranks);
-  if (comm.nodes == 1) return kRingBase[by] + steps * node;
+  if (kind == CollectiveKind::kBroadcast) {
+    const auto hardware = [&](const Latencies& of) {
+      return comm.nodes > 1 ? of.network[by] : node_latency(of, comm.ring, protocol, comm);
+    };
+    if (comm.ring.same_channels) return tables.ring.base[by] + hardware(tables.ring);
+    return tables.ring.base[by] + steps * hardware(protocol == Protocol::kSimple ? tables.tree : tables.ring);
+  }
+  if (comm.nodes == 1) return tables.ring.base[by] + steps * node;
   const int between = (comm.nodes - 1) * (kind == CollectiveKind::kAllReduce ? 2 : 1);
-  const double post = (comm.amd_host ? kPostAmd : kPost) * (protocol == Protocol::kSimple ? 3 : 1);
-  return kRingBase[by] + (steps - between) * std::max(node, post) + between * network;
+  const double post = comm.variables.net_overhead_us.value_or(comm.amd_host ? kPostAmd : kPost) *
+                      (protocol == Protocol::kSimple ? 3 : 1);
+  return tables.ring.base[by] + (steps - between) * std::max(node, post) +
+         between * network_latency(tables.ring, comm.ring, protocol, comm);
 }
 
 double tree_latency(Protocol protocol, const Communicator& comm) {
-  const std::size_t by = row(protocol);
-  return kTreeBase[by] + 2 * ((comm.ranks_per_node() - 1) * (comm.nvlink ? kTreeNvLink : kTreePcie)[by] +
-                              floor_log2(comm.nodes) * kTreeNetwork[by]);
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
+  double node = node_latency(tables.tree, comm.tree, protocol, comm);
+  if (comm.power_host && protocol == Protocol::kSimple && node_path(comm.tree, comm) != PathClass::kNvl)
+    node = tables.ring.pcie[row(protocol)];
+  return tables.tree.base[row(protocol)] +
+         2 * ((comm.ranks_per_node() - 1) * node +
+              floor_log2(comm.nodes) * network_latency(tables.tree, comm.tree, protocol, comm));
 }
 
-// ---- For one size.
+double nvls_latency(bool tree, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
+  const Latencies& of = tree ? tables.nvls_tree : tables.nvls;
+  const double node = of.base[2] + node_latency(of, comm.nvls, Protocol::kSimple, comm);
+  if (comm.nodes == 1) return node;
+  const double network = network_latency(of, comm.nvls, Protocol::kSimple, comm);
+  return node + (tree ? 2 * floor_log2(comm.nodes) : 1) * network;
+}
+
+double collnet_latency(bool direct, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
+  const Latencies& of = direct ? tables.collnet_direct : tables.collnet_chain;
+  const ChannelGraph& graph = direct ? comm.collnet_direct : comm.collnet_chain;
+  const double others = comm.ranks_per_node() - 1;
+  const double node = node_latency(of, graph, Protocol::kSimple, comm);
+  const double network = network_latency(of, graph, Protocol::kSimple, comm);
+  return direct ? 2 * (std::min(1.0, others) * node + 0.4 * others) + network : 2 * others * node + network;
+}
+
+double pat_latency(const Communicator& comm) {
+  const Latencies& of = tuning_tables(comm.nccl_minor).pat;
+  // Rounds are short, and every rank's part costs.
+  return of.base[2] + floor_log2(comm.nodes) * network_latency(of, comm.tree, Protocol::kSimple, comm) / 3.5 +
+         2.8 * comm.ranks;
+}
+
+bool collnet_applies(CollectiveKind kind, bool direct, const Communicator& comm) {
+  if (!comm.collnet || comm.nodes < comm.variables.collnet_nodes || comm.nodes < 2) return false;
+  if (direct && (!comm.nvswitch || comm.ranks_per_node() > 8)) return false;
+  if (kind == CollectiveKind::kAllReduce) return true;
+  return direct && gathers(kind) && comm.collnet_gathers;
+}
+
+}  // namespace
+
+Generation generation_of(std::int32_t compute_capability) {
+  if (compute_capability >= 100) return Generation::kBlackwell;
+  if (compute_capability >= 90) return Generation::kHopper;
+  return compute_capability >= 80 ? Generation::kAmpere : Generation::kVolta;
+}
+
+Price price(CollectiveKind kind, Algorithm algorithm, Protocol protocol, const Communicator& comm) {
+  assert(kind != CollectiveKind::kAllToAll && comm.ranks > 1);
+  const bool all_reduce = kind == CollectiveKind::kAllReduce, simple = protocol == Protocol::kSimple;
+  switch (algorithm) {
+    case Algorithm::kRing: return {ring_latency(kind, protocol, comm), ring_bandwidth(kind, protocol, comm)};
+    case Algorithm::kTree:
+      if (!all_reduce) return {};
+      return {tree_latency(protocol, comm), tree_bandwidth(protocol, comm)};
+    case Algorithm::kCollNetDirect:
+    case Algorithm::kCollNetChain: {
+      const bool direct = algorithm == Algorithm::kCollNetDirect;
+      if (!simple || !collnet_applies(kind, direct, comm)) return {};
+      return {collnet_latency(direct, comm), collnet_bandwidth(kind, direct, comm)};
+    }
+    case Algorithm::kNvls:
+      // Between nodes the network must reduce too.
+      if (!simple || kind == CollectiveKind::kBroadcast ||
+          (comm.nodes > 1 && !(comm.collnet && (all_reduce || comm.collnet_gathers))))
+        return {};
+      return {nvls_latency(false, comm), nvls_bandwidth(kind, false, comm)};
+    case Algorithm::kNvlsTree:
+      if (!simple || comm.nodes == 1 || !all_reduce) return {};
+      return {nvls_latency(true, comm), nvls_bandwidth(kind, true, comm)};
+    case Algorithm::kPat: {
+      const double share = tuning_tables(comm.nccl_minor).pat_share;
+      if (!simple || !gathers(kind) || share == 0) return {};
+      return {pat_latency(comm), share * comm.tree.channels * speed(comm.tree, comm)};
+    }
+  }
+  return {};
+}
 
 Price price_for(std::int64_t bytes, CollectiveKind kind, Algorithm algorithm, Protocol protocol,
                 const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
   Price result = price(kind, algorithm, protocol, comm);
-  if (algorithm == Algorithm::kTree && bytes >= 64) {
-    const int k = floor_log2(bytes / 64);
-    if (k < 23) result.gb_per_s *= kTreeCorrection[row(protocol)][static_cast<std::size_t>(k)];
-  }
+  const int k = bytes >= 64 ? floor_log2(bytes / 64) : -1;
+  const bool nvls_tree = algorithm == Algorithm::kNvlsTree && tables.corrects_nvls_tree &&
+                         comm.generation == Generation::kBlackwell && comm.x86_host;
+  const int most = algorithm == Algorithm::kTree ? tables.tree_corrections : nvls_tree ? 24 : 0;
+  if (kind == CollectiveKind::kAllReduce && k >= 0 && k < most)
+    result.gb_per_s *= kTreeCorrection[row(protocol)][static_cast<std::size_t>(k)];
   // Channels are doubled once the prices are made.
   const double share = static_cast<double>(bytes) / (2.0 * comm.ring.channels * comm.ranks);
   if (algorithm == Algorithm::kRing && protocol == Protocol::kSimple && comm.nodes > 1 &&
@@ -138,40 +277,14 @@ Price price_for(std::int64_t bytes, CollectiveKind kind, Algorithm algorithm, Pr
   return result;
 }
 
-}  // namespace
-
-Price price(CollectiveKind kind, Algorithm algorithm, Protocol protocol, const Communicator& comm) {
-  assert(kind != CollectiveKind::kAllToAll && comm.ranks > 1);
-  const bool all_reduce = kind == CollectiveKind::kAllReduce;
-  // Lines of 128 bytes must arrive whole, which PCIe doesn't promise.
-  if (protocol == Protocol::kLl128 && !comm.nvlink && comm.ranks > comm.nodes) return {};
-  switch (algorithm) {
-    case Algorithm::kRing: return {ring_latency(kind, protocol, comm), ring_bandwidth(kind, protocol, comm)};
-    case Algorithm::kTree:
-      if (!all_reduce) return {};
-      return {tree_latency(protocol, comm), tree_bandwidth(protocol, comm)};
-    case Algorithm::kNvls:
-      if (protocol != Protocol::kSimple || comm.nodes > 1 || kind == CollectiveKind::kBroadcast) return {};
-      return {kNvls, nvls_bandwidth(kind, false, comm)};
-    case Algorithm::kNvlsTree:
-      if (protocol != Protocol::kSimple || comm.nodes == 1 || !all_reduce) return {};
-      return {kNvls + 2 * floor_log2(comm.nodes) * kNvlsTreeNetwork, nvls_bandwidth(kind, true, comm)};
-  }
-  return {};
-}
-
-Choice choose(CollectiveKind kind, std::int64_t bytes, const Communicator& comm) {
-  Choice best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const Algorithm algorithm :
-       {Algorithm::kTree, Algorithm::kRing, Algorithm::kNvls, Algorithm::kNvlsTree})
-    for (const Protocol protocol : {Protocol::kLl, Protocol::kLl128, Protocol::kSimple}) {
-      const Price it = price_for(bytes, kind, algorithm, protocol, comm);
-      if (it.gb_per_s <= 0 || it.microseconds(bytes) >= least) continue;
-      least = it.microseconds(bytes);
-      best = {algorithm, protocol, it};
-    }
-  return best;
+// Lines of 128 bytes must arrive whole, which PCIe doesn't promise.
+bool ll128_is_safe(Algorithm algorithm, const Communicator& comm) {
+  const ChannelGraph& graph = graph_of(algorithm, comm);
+  const bool hopper = comm.generation >= Generation::kHopper;
+  if (comm.mixed_gpus && !hopper) return false;
+  const PathClass network = hopper && comm.variables.ll128_c2c ? PathClass::kPxn : PathClass::kPxb;
+  return node_path(graph, comm) <= PathClass::kNvb &&
+         (comm.nodes == 1 || graph.network_path.value_or(PathClass::kPix) <= network);
 }
 
 }  // namespace orrery::nccl

@@ -33,7 +33,8 @@ bool split_nvlink(const System& system) {
 
 class Search {
  public:
-  Search(const System& system, Draft start) : system_(system), walk_(system), best_(std::move(start)) {}
+  Search(const System& system, Draft start)
+      : system_(system), old_(system.nccl_minor <= 18), walk_(system), best_(std::move(start)) {}
 
   Draft run();
 
@@ -52,6 +53,7 @@ class Search {
   }
 
   const System& system_;
+  const bool old_;  // Up to 2.18.
   Walk walk_;
   Draft best_, now_;
   std::vector<float> speeds_;
@@ -65,6 +67,10 @@ class Search {
 };
 
 void Search::set_classes() {
+  if (old_) {
+    least_node_ = system_.gpu_count() == 1 ? PathClass::kLoc : PathClass::kNvl;
+    return;
+  }
   if (system_.gpu_count() > 1) std::tie(least_node_, most_node_) = path_range(system_, NodeKind::kGpu);
   if (system_.inter) {
     std::tie(least_network_, most_network_) = path_range(system_, NodeKind::kNet);
@@ -86,7 +92,7 @@ Draft Search::run() {
   const bool ring = asked == Pattern::kRing, nvls = asked == Pattern::kNvls;
   const auto gpus = system_.gpu_count();
   set_classes();
-  if (system_.all(NodeKind::kNet).size() > 1 && (ring || asked == Pattern::kBalancedTree))
+  if (system_.all(NodeKind::kNet).size() > 1 && (old_ || ring || asked == Pattern::kBalancedTree))
     cross_nic_ = system_.variables.cross_nic;
   best_.cross_nic = cross_nic_ == 1 ? 1 : 0;
   best_.node_path = least_node_;
@@ -165,8 +171,8 @@ bool Search::relax() {
   now_.network_path = least_network_;
 
   if (cross_nic_ == 2 && now_.cross_nic == 0 &&
-      (best_.pattern == Pattern::kRing || best_.pattern == Pattern::kBalancedTree)) {
-    now_.cross_nic = 2;
+      (old_ || best_.pattern == Pattern::kRing || best_.pattern == Pattern::kBalancedTree)) {
+    now_.cross_nic = old_ ? 1 : 2;
     return true;
   }
   now_.cross_nic = cross_nic_ == 1 ? 1 : 0;
@@ -208,6 +214,7 @@ void Search::start_second_pass() {
 bool Search::faster() {
   if (left_ == 0 || speed_ == 0) return false;
   if (best_.pattern == Pattern::kRing) {
+    if (old_) return false;
     set_speed(speed_ - 1);
     return true;
   }
@@ -309,6 +316,10 @@ std::vector<float> search_speeds(std::int32_t least_capability, bool several_nod
   if (least_capability >= 90 && several_nodes)
     return {48, 45, 42, 40, 30, 24, 22, 20, 17.5F, 15, 12, 6, 3, 2.4F, 1.2F, 0.24F, 0.12F};
   if (least_capability >= 90) return {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
+  if (nccl_minor < 17) {  // Of 2.12.
+    if (several_nodes) return {48, 30, 24, 22, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4F, 1.2F, 0.24F, 0.12F};
+    return {44, 30, 22, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
+  }
   if (several_nodes) return {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4F, 1.2F, 0.24F, 0.12F};
   return {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
 }

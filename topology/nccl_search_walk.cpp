@@ -37,6 +37,7 @@ std::vector<std::int32_t> own_ports(const System& system, std::int32_t gpu) {
 
 Walk::Walk(const System& system)
     : system_(system),
+      old_(system.nccl_minor <= 18),
       gpus_(system.gpu_count()),
       back_(system.links.size(), -1),
       used_(static_cast<std::size_t>(gpus_), 0),
@@ -193,7 +194,7 @@ std::vector<std::int32_t> Walk::next_gpus(std::int32_t gpu, int network) const {
   std::vector<std::int32_t> next;
   for (const Score& score : scores) next.push_back(std::get<6>(score));
   if (network == -1 && alike) std::ranges::reverse(next);
-  if (system_.all(NodeKind::kNvs).empty()) return next;
+  if (old_ || system_.all(NodeKind::kNvs).empty()) return next;
 
   // Behind a switch all are equally near, and few peers are better than many: neighbours by index only.
   const std::int32_t before = (gpu - 1 + gpus_) % gpus_, after = (gpu + 1) % gpus_;
@@ -213,6 +214,10 @@ const std::vector<std::int32_t>& Walk::ports_for(std::int32_t gpu) {
       ports_for_[static_cast<std::size_t>(gpu + 1) * classes + static_cast<std::size_t>(now_->network_path)];
   if (!ports.empty()) return ports;
   const std::int32_t first = gpu < 0 ? 0 : gpu, last = gpu < 0 ? gpus_ : gpu + 1;
+  if (old_) {
+    old_ports_for(first, last, ports);
+    return ports;
+  }
   std::vector<std::vector<std::int32_t>> own;
   std::size_t rounds = 0;
   for (std::int32_t g = first; g < last; ++g) {
@@ -239,6 +244,50 @@ const std::vector<std::int32_t>& Walk::ports_for(std::int32_t gpu) {
   return ports;
 }
 
+// By class; within one, a GPU begins with another port than its neighbours.
+void Walk::old_ports_for(std::int32_t first, std::int32_t last, std::vector<std::int32_t>& ports) const {
+  const auto count = static_cast<std::int32_t>(system_.all(NodeKind::kNet).size());
+  for (int type = 0; type <= static_cast<int>(now_->network_path); ++type)
+    for (std::int32_t g = first; g < last; ++g) {
+      std::vector<std::int32_t> near;
+      for (std::int32_t p = 0; p < count; ++p)
+        if (static_cast<int>(system_.path(gpu_node(g), port_node(p)).type) == type) near.push_back(p);
+      if (near.empty()) continue;
+      const auto turn = static_cast<std::size_t>(system_.gpu(g).device) % near.size();
+      std::ranges::rotate(near, near.begin() + static_cast<std::ptrdiff_t>(turn));
+      for (const std::int32_t port : near) add_new(ports, port);
+    }
+}
+
+// Where a channel that comes from this port may begin, best first.
+std::vector<std::int32_t> Walk::first_gpus(std::int32_t node) const {
+  std::vector<std::int32_t> gpus;
+  if (!old_) {
+    const std::int32_t own = system_.nodes[static_cast<std::size_t>(node)].local_gpu;
+    if (own >= 0) gpus.push_back(own);
+    for (const std::int32_t gpu : nearest(system_, node, NodeKind::kGpu)) add_new(gpus, gpu);
+    return gpus;
+  }
+  float most = 0;
+  std::size_t hops = 0;
+  for (const std::int32_t gpu : system_.all(NodeKind::kGpu)) {
+    const SystemPath& path = system_.path(node, gpu);
+    if (path.gb_per_s > most || (path.gb_per_s == most && path.links.size() < hops)) {
+      most = path.gb_per_s;
+      hops = path.links.size();
+    }
+  }
+  if (most < std::trunc(now_->network_gb_per_s)) return gpus;
+  // GPUs that already have a channel in the other direction last.
+  for (const bool free : {true, false})
+    for (std::int32_t gpu = 0; gpu < gpus_; ++gpu) {
+      const SystemPath& path = system_.path(node, gpu_node(gpu));
+      if (path.gb_per_s == most && path.links.size() == hops && (pci_gb_per_s(gpu) > 0) == free)
+        gpus.push_back(gpu);
+    }
+  return gpus;
+}
+
 bool Walk::may_leave_by(std::int32_t port, std::int32_t step) const {
   const std::int32_t channel = now_->channels;
   const auto port_of = [&](std::int32_t c, std::int32_t end) {
@@ -249,7 +298,9 @@ bool Walk::may_leave_by(std::int32_t port, std::int32_t step) const {
   const SystemNode& in = system_.nodes[static_cast<std::size_t>(port_node(entry))];
   if (out.plane >= 0 && in.plane >= 0 && out.plane != in.plane) return false;
   if (now_->pattern == Pattern::kTree && port != entry) return false;
-  if (now_->pattern == Pattern::kRing && now_->cross_nic == 2) {
+  if (old_) {
+    if (now_->cross_nic == 0 && (out.card != in.card || out.port != in.port)) return false;
+  } else if (now_->pattern == Pattern::kRing && now_->cross_nic == 2) {
     // Two channels are a pair: one leaves where the other enters.
     if (channel % 2 == 1 && port != port_of(channel - 1, 0)) return false;
   } else if (now_->cross_nic == 0) {
@@ -309,20 +360,17 @@ void Walk::from_ports(Goal goal, std::int32_t& steps) {
 
 void Walk::from_port(std::int32_t port, Goal goal, std::int32_t& steps) {
   const std::int32_t node = port_node(port);
-  if (now_->channels > 0 && now_->same_channels) {
+  if (now_->channels > 0 && (now_->same_channels || old_)) {
     try_gpu(node, replayed(0), 0, goal, Order::kReplay, steps);
-    return;
+    if (now_->same_channels) return;
   }
-  if (now_->channels == 0 && system_.all(NodeKind::kNvs).empty()) {
+  if (now_->channels == 0 && (old_ || system_.all(NodeKind::kNvs).empty())) {
     // The plain order first, as a reference: it doesn't count, and may not take long.
     std::int32_t few = 1 << 10;
     try_gpu(node, 0, 0, goal, Order::kPci, few);
     if (few == Effort::kPerfect) steps = Effort::kPerfect;
   }
-  const std::int32_t own = system_.nodes[static_cast<std::size_t>(node)].local_gpu;
-  if (own >= 0) try_gpu(node, own, 0, goal, Order::kFree, steps);
-  for (const std::int32_t gpu : nearest(system_, node, NodeKind::kGpu))
-    if (gpu != own) try_gpu(node, gpu, 0, goal, Order::kFree, steps);
+  for (const std::int32_t gpu : first_gpus(node)) try_gpu(node, gpu, 0, goal, Order::kFree, steps);
 }
 
 // One head per GPU, though it may have several ports. True: tried.

@@ -61,6 +61,8 @@ class Walk {
   bool may_leave_by(std::int32_t port, std::int32_t step) const;
   std::vector<std::int32_t> next_gpus(std::int32_t gpu, int network) const;
   const std::vector<std::int32_t>& ports_for(std::int32_t gpu);  // −1: for any GPU.
+  void old_ports_for(std::int32_t first, std::int32_t last, std::vector<std::int32_t>& ports) const;
+  std::vector<std::int32_t> first_gpus(std::int32_t node) const;
   std::int32_t replayed(std::int32_t step) const;
   int pci_gb_per_s(std::int32_t gpu) const;
 
@@ -76,6 +78,7 @@ class Walk {
   std::int32_t& channel_port(std::int32_t end);
 
   const System& system_;
+  const bool old_;  // Up to 2.18: no rule for NVSwitches, no pairs of channels, ports by class alone.
   std::int32_t gpus_;
   std::vector<float> left_;          // By link.
   std::vector<float> port_left_;     // By port.

@@ -40,6 +40,13 @@ CpuVendor vendor(const HostCpu& cpu) {
   return zhaoxin ? CpuVendor::kZhaoxin : CpuVendor::kUnknown;
 }
 
+// Rates were other ones before.
+float nvlink_gb_per_s(std::int32_t capability, std::int32_t nccl_minor) {
+  if (nccl_minor < 17 && (capability == 70 || capability == 80)) return 22;
+  if (nccl_minor < 20 && capability >= 90) return 20;
+  return gb(nvlink_bytes_per_s(capability));
+}
+
 // Intel: Broadwell and older, Skylake, Sapphire Rapids, Emerald Rapids.
 std::int32_t cpu_model(const HostCpu& cpu) {
   if (vendor(cpu) == CpuVendor::kIntel)
@@ -223,7 +230,7 @@ class Builder {
   }
 
   void add_nvlinks(std::int32_t gpu, const HostGpu& from) {
-    const float each = gb(nvlink_bytes_per_s(at(gpu).compute_capability));
+    const float each = nvlink_gb_per_s(at(gpu).compute_capability, options_.nccl_minor);
     for (const HostNvLink& nvlink : from.nvlinks) {
       const float rate = static_cast<float>(nvlink.count) * each;
       const std::int32_t peer = gpu_at(at(gpu).host, nvlink.target);
