@@ -21,26 +21,6 @@ constexpr std::array<std::string_view, 11> kNames{
     "ring",      "tree", "halving-doubling", "chain", "ring-chain", "hierarchical", "nvls",
     "nvls-tree", "pat",  "pairwise",         "pxn"};
 
-bool does(CollectiveAlgorithm algorithm, CollectiveKind kind) {
-  using enum CollectiveAlgorithm;
-  const bool all_reduce = kind == CollectiveKind::kAllReduce;
-  const bool half = kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
-  switch (algorithm) {
-    case kRing: return kind != CollectiveKind::kAllToAll;
-    case kTree:
-    case kChain:
-    case kRingChain:
-    case kHierarchical:
-    case kNvlsTree: return all_reduce;
-    case kHalvingDoubling:
-    case kNvls: return all_reduce || half;
-    case kPat: return half;
-    case kPairwise:
-    case kPxn: return kind == CollectiveKind::kAllToAll;
-  }
-  return false;
-}
-
 void check_order(const CollectiveSpec& spec, const std::vector<std::int32_t>& order) {
   std::vector<std::int32_t> sorted = order, all(static_cast<std::size_t>(spec.ranks));
   std::ranges::sort(sorted);
@@ -60,7 +40,6 @@ void check_lines(const CollectiveSpec& spec) {
     fail(ErrorKind::kInput, "collective: only rings, chains and pat follow an order of ranks, not {}",
          to_string(spec.algorithm));
   for (const std::vector<std::int32_t>& order : spec.orders) check_order(spec, order);
-  // Which part is whose follows from the members' numbers; rings of other orders say the same parts.
 }
 
 void check_numbers(const CollectiveSpec& spec) {
@@ -83,7 +62,7 @@ void check_numbers(const CollectiveSpec& spec) {
 
 void check_grid(const CollectiveSpec& spec, const Grid& grid) {
   using enum CollectiveAlgorithm;
-  if (!does(spec.algorithm, spec.kind))
+  if (!has_schedule(spec.algorithm, spec.kind))
     fail(ErrorKind::kInput, "collective: {} by {} isn't done; choose another algorithm", to_string(spec.kind),
          to_string(spec.algorithm));
   if (spec.algorithm == kNvls && grid.nodes > 1)
@@ -122,6 +101,26 @@ Schedule schedule(Scribe& scribe, const Grid& grid) {
 
 std::string_view to_string(CollectiveAlgorithm algorithm) {
   return kNames[static_cast<std::size_t>(algorithm)];
+}
+
+bool has_schedule(CollectiveAlgorithm algorithm, CollectiveKind kind) {
+  using enum CollectiveAlgorithm;
+  const bool all_reduce = kind == CollectiveKind::kAllReduce;
+  const bool half = kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+  switch (algorithm) {
+    case kRing: return kind != CollectiveKind::kAllToAll;
+    case kTree:
+    case kChain:
+    case kRingChain:
+    case kHierarchical:
+    case kNvlsTree: return all_reduce;
+    case kHalvingDoubling:
+    case kNvls: return all_reduce || half;
+    case kPat: return half;
+    case kPairwise:
+    case kPxn: return kind == CollectiveKind::kAllToAll;
+  }
+  return false;
 }
 
 std::vector<std::vector<std::int32_t>> rail_orders(std::int32_t ranks, std::int32_t ranks_per_node,

@@ -27,6 +27,8 @@ enum class CollectiveAlgorithm : std::uint8_t {
 };
 std::string_view to_string(CollectiveAlgorithm algorithm);  // "ring", "halving-doubling", …
 
+bool has_schedule(CollectiveAlgorithm algorithm, CollectiveKind kind);
+
 struct CollectiveSpec {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::kRing;
@@ -42,6 +44,7 @@ struct CollectiveSpec {
   std::int64_t chunk_bytes = 512 << 10;  // Payload of a message at most, where messages are chunks.
   std::int32_t slots = 8;                // Messages of a connection under way at a time, at most.
   double wire_factor = 1;                // Bytes on the wire for one of payload: LL 2, LL128 16/15.
+  double switch_factor = 1;              // And for one that an NVSwitch adds or multicasts.
   SimTime call;                          // What every rank does before its first message.
 };
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
-#include <cassert>
 
 #include "planner/collective_schedules.hpp"
 
@@ -181,7 +182,8 @@ struct Switch {
 Switch switch_of(const Scribe& scribe, const Grid& grid, AxisId local) {
   const double n = grid.per_node;
   const bool both = scribe.spec().kind == CollectiveKind::kAllReduce;
-  return {local, grid.per_node, scribe.spec().slots, both ? (n + 1) / (2 * (n - 1)) : n / (n - 1)};
+  return {local, grid.per_node, scribe.spec().slots,
+          scribe.spec().switch_factor * (both ? (n + 1) / (2 * (n - 1)) : n / (n - 1))};
 }
 
 void contribute(Scribe& scribe, const Switch& with, const Slice& slice) {
@@ -224,26 +226,33 @@ Schedule nvls_schedule(Scribe& scribe, const Grid& grid) {
   return {[](std::int32_t) { return std::string("head"); }, write};
 }
 
+// Slices take both trees in turn, so that a NIC carries what is the mean of a tree's inner node and its leaf.
 Schedule nvls_tree_schedule(Scribe& scribe, const Grid& grid) {
   const CollectiveSpec& spec = scribe.spec();
   const Switch with = switch_of(scribe, grid, add_local_axis(scribe, grid));
   const AxisId rail = add_rail_axis(scribe, grid);
-  const auto place = [=](std::int32_t rank) {
-    return tree_place(grid.nodes, grid.node(rank), grid.local(rank) >= (grid.per_node + 1) / 2);
+  const auto places = [=](std::int32_t rank) {
+    return std::array{tree_place(grid.nodes, grid.node(rank), false),
+                      tree_place(grid.nodes, grid.node(rank), true)};
   };
   const auto write = [=, &scribe, &spec](std::int32_t rank) {
-    const std::int32_t of = slices(scribe, grid);
-    const TreePlace here = place(rank);
-    const Connection tree{rail, 0, 2, spec.slots};
+    const std::int32_t of = std::max(2, slices(scribe, grid));
+    const std::array<TreePlace, 2> here = places(rank);
     for (std::int32_t slice = 0; slice < of; ++slice) {
+      const std::int32_t second = slice % 2;
+      const Connection tree{rail, 0, 2 + second, spec.slots};
       const Part own = Part{}.of_member(with.local, 0, with.size).number(slice, of);
       contribute(scribe, with, {slice, of});
-      tree_up(scribe, tree, here, own);
-      tree_down(scribe, tree, here, own);
+      tree_up(scribe, tree, here[index(second)], own);
+      tree_down(scribe, tree, here[index(second)], own);
       spread(scribe, with, {slice, of});
     }
   };
-  return {[=](std::int32_t rank) { return "head" + to_text(place(rank)); }, write};
+  const auto role = [=](std::int32_t rank) {
+    const std::array<TreePlace, 2> here = places(rank);
+    return "head" + to_text(here[0]) + "." + to_text(here[1]);
+  };
+  return {role, write};
 }
 
 }  // namespace orrery::collective

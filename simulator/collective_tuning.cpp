@@ -103,22 +103,21 @@ double nvls_bandwidth(CollectiveKind kind, bool tree, const Communicator& comm) 
 // ---- Latency.
 
 double ring_latency(CollectiveKind kind, Protocol protocol, const Communicator& comm) {
-  const std::size_t by = row(protocol);
-  const double node = (comm.nvlink ? kRingNvLink : kRingPcie)[by];
-  // With one GPU per node NCCL takes the tree's network latency.
-  const double network = (comm.ranks == comm.nodes ? kTreeNetwork : kRingNetwork)[by];
-  if (kind == CollectiveKind::kBroadcast) return kRingBase[by] + (comm.nodes > 1 ? kRingNetwork[by] : node);
+  const StepLatency latency = step_latency(Algorithm::kRing, protocol, comm);
+  if (kind == CollectiveKind::kBroadcast) {
+    const std::size_t by = row(protocol);
+    const double node = (comm.nvlink ? kRingNvLink : kRingPcie)[by];
+    return latency.base_us + (comm.nodes > 1 ? kRingNetwork[by] : node);
+  }
   const int steps = ring_steps(kind, comm.ranks);
-  if (comm.nodes == 1) return kRingBase[by] + steps * node;
   const int between = (comm.nodes - 1) * (kind == CollectiveKind::kAllReduce ? 2 : 1);
-  const double post = (comm.amd_host ? kPostAmd : kPost) * (protocol == Protocol::kSimple ? 3 : 1);
-  return kRingBase[by] + (steps - between) * std::max(node, post) + between * network;
+  return latency.base_us + (steps - between) * latency.node_us + between * latency.network_us;
 }
 
 double tree_latency(Protocol protocol, const Communicator& comm) {
-  const std::size_t by = row(protocol);
-  return kTreeBase[by] + 2 * ((comm.ranks_per_node() - 1) * (comm.nvlink ? kTreeNvLink : kTreePcie)[by] +
-                              floor_log2(comm.nodes) * kTreeNetwork[by]);
+  const StepLatency latency = step_latency(Algorithm::kTree, protocol, comm);
+  return latency.base_us +
+         2 * ((comm.ranks_per_node() - 1) * latency.node_us + floor_log2(comm.nodes) * latency.network_us);
 }
 
 // ---- For one size.
@@ -156,6 +155,25 @@ Price price(CollectiveKind kind, Algorithm algorithm, Protocol protocol, const C
     case Algorithm::kNvlsTree:
       if (protocol != Protocol::kSimple || comm.nodes == 1 || !all_reduce) return {};
       return {kNvls + 2 * floor_log2(comm.nodes) * kNvlsTreeNetwork, nvls_bandwidth(kind, true, comm)};
+  }
+  return {};
+}
+
+StepLatency step_latency(Algorithm algorithm, Protocol protocol, const Communicator& comm) {
+  const std::size_t by = row(protocol);
+  const double ring = (comm.nvlink ? kRingNvLink : kRingPcie)[by];
+  switch (algorithm) {
+    case Algorithm::kTree:
+      return {kTreeBase[by], (comm.nvlink ? kTreeNvLink : kTreePcie)[by], kTreeNetwork[by]};
+    case Algorithm::kRing: {
+      // With one GPU per node NCCL takes the tree's network latency.
+      const double network = (comm.ranks == comm.nodes ? kTreeNetwork : kRingNetwork)[by];
+      const double post = (comm.amd_host ? kPostAmd : kPost) * (protocol == Protocol::kSimple ? 3 : 1);
+      return {kRingBase[by], comm.nodes == 1 ? ring : std::max(ring, post), network};
+    }
+    // NCCL's figure is for a whole call. A step through the switch takes as long as one of a ring.
+    case Algorithm::kNvls:
+    case Algorithm::kNvlsTree: return {kNvls - 2 * ring, ring, kNvlsTreeNetwork};
   }
   return {};
 }

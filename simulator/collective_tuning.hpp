@@ -44,6 +44,13 @@ struct Price {
 // For a payload of any size. REQUIRES: `kind` isn't an all-to-all, which NCCL doesn't price.
 Price price(CollectiveKind kind, Algorithm algorithm, Protocol protocol, const Communicator& comm);
 
+// What a lone call takes before its first step, and what a step takes inside a node and between nodes: what
+// price()'s latency is made of. All-to-alls, which NCCL doesn't price, take the ring's.
+struct StepLatency {
+  double base_us = 0, node_us = 0, network_us = 0;
+};
+StepLatency step_latency(Algorithm algorithm, Protocol protocol, const Communicator& comm);
+
 struct Choice {
   Algorithm algorithm = Algorithm::kRing;
   Protocol protocol = Protocol::kSimple;
