@@ -76,20 +76,6 @@ bool has_nvls(const GroupShape& shape, const CollectiveCosts& costs) {
   return costs.nvls && costs.nccl_minor >= (shape.nodes == 1 ? 17 : 18);
 }
 
-nccl::Communicator communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
-                                const Profile& profile) {
-  nccl::GroupLinks links;
-  links.ranks = shape.ranks;
-  links.nodes = shape.nodes;
-  links.generation = machine.generation;
-  links.nvlink = shape.nvlink_bytes_per_s > 0;
-  links.multicast = machine.has_multicast() && links.nvlink && has_nvls(shape, profile.collectives);
-  links.node_gb_per_s = (links.nvlink ? shape.nvlink_bytes_per_s : rate) / 1e9;
-  links.nics = std::min(shape.channels, machine.nics);
-  links.nic_gb_per_s = machine.nic_bytes_per_s / 1e9;
-  return nccl::find_channels(links);
-}
-
 // Of the payload, what an algorithm sends through a GPU's link inside a node, or through all NICs of a node
 // together in one direction.
 double link_share(CollectiveKind kind, nccl::Algorithm algorithm, const GroupShape& shape) {
@@ -122,7 +108,7 @@ TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape
                        const CollectiveMachine& machine, double rate, const Profile& profile) {
   const CollectiveCosts& costs = profile.collectives;
   const auto payload = static_cast<double>(bytes);
-  const nccl::Communicator comm = communicator(shape, machine, rate, profile);
+  const nccl::Communicator comm = nccl_communicator(shape, machine, rate, profile);
   const nccl::Choice choice = nccl::choose(kind, bytes, comm);
   const bool ring = choice.algorithm == nccl::Algorithm::kRing;
   const Steps steps = ring ? ring_steps(kind, shape) : tree_steps(shape);
@@ -142,6 +128,20 @@ TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape
 }
 
 }  // namespace
+
+nccl::Communicator nccl_communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
+                                     const Profile& profile) {
+  nccl::GroupLinks links;
+  links.ranks = shape.ranks;
+  links.nodes = shape.nodes;
+  links.generation = machine.generation;
+  links.nvlink = shape.nvlink_bytes_per_s > 0;
+  links.multicast = machine.has_multicast() && links.nvlink && has_nvls(shape, profile.collectives);
+  links.node_gb_per_s = (links.nvlink ? shape.nvlink_bytes_per_s : rate) / 1e9;
+  links.nics = std::min(shape.channels, machine.nics);
+  links.nic_gb_per_s = machine.nic_bytes_per_s / 1e9;
+  return nccl::find_channels(links);
+}
 
 TransferCost collective_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape& shape,
                              const CollectiveMachine& machine, double rate, const Profile& profile) {

@@ -47,6 +47,10 @@ CollectiveMachine collective_machine(const NodeType& node);
 // NVLink rate of one member to the others, for some GPUs of one node; 0 when NVLink doesn't join them all.
 double nvlink_rate(const NodeType& node, std::span<const std::int32_t> gpus);
 
+// What NCCL's search finds for a group whose channels reach `rate` over their links, alone.
+nccl::Communicator nccl_communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
+                                     const Profile& profile);
+
 // `rate`: what a channel can move over its links, alone. A group of one has nothing to do.
 //
 // Ideal: the sooner of ring and tree. Of s steps those between nodes (in a ring over N nodes the share N−1 of

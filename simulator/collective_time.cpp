@@ -23,4 +23,19 @@ TransferCost collective_alone(CollectiveKind kind, std::int64_t bytes,
   return collective_cost(kind, bytes, shape, collective_machine(node), rate, profile);
 }
 
+GroupOnMachine group_on_machine(const std::vector<std::int32_t>& devices, const Router& router,
+                                const Profile& profile) {
+  const NodeType& node = router.cluster().node;
+  const folding::Layout layout = folding::lay_out(devices, node.gpus);
+  folding::LinkCounter counter(router);
+  folding::add_ring(layout, router, counter);
+  std::vector<LinkUse> uses;
+  GroupOnMachine group;
+  group.shape = layout.shape(node);
+  group.channel_bytes_per_s = static_cast<double>(counter.take(uses));
+  group.communicator =
+      nccl_communicator(group.shape, collective_machine(node), group.channel_bytes_per_s, profile);
+  return group;
+}
+
 }  // namespace orrery

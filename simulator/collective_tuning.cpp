@@ -159,7 +159,6 @@ double network_latency(const Latencies& latencies, const ChannelGraph& graph, Pr
 double ring_latency(CollectiveKind kind, Protocol protocol, const Communicator& comm) {
   const TuningTables& tables = tuning_tables(comm.nccl_minor);
   const std::size_t by = row(protocol);
-  const double node = node_latency(tables.ring, comm.ring, protocol, comm);
   const int steps = ring_steps(kind, comm.ranks);
   if (kind == CollectiveKind::kBroadcast) {
     const auto hardware = [&](const Latencies& of) {
@@ -168,22 +167,15 @@ double ring_latency(CollectiveKind kind, Protocol protocol, const Communicator& 
     if (comm.ring.same_channels) return tables.ring.base[by] + hardware(tables.ring);
     return tables.ring.base[by] + steps * hardware(protocol == Protocol::kSimple ? tables.tree : tables.ring);
   }
-  if (comm.nodes == 1) return tables.ring.base[by] + steps * node;
+  const StepLatency step = step_latency(Algorithm::kRing, protocol, comm);
   const int between = (comm.nodes - 1) * (kind == CollectiveKind::kAllReduce ? 2 : 1);
-  const double post = comm.variables.net_overhead_us.value_or(comm.amd_host ? kPostAmd : kPost) *
-                      (protocol == Protocol::kSimple ? 3 : 1);
-  return tables.ring.base[by] + (steps - between) * std::max(node, post) +
-         between * network_latency(tables.ring, comm.ring, protocol, comm);
+  return step.base_us + (steps - between) * step.node_us + between * step.network_us;
 }
 
 double tree_latency(Protocol protocol, const Communicator& comm) {
-  const TuningTables& tables = tuning_tables(comm.nccl_minor);
-  double node = node_latency(tables.tree, comm.tree, protocol, comm);
-  if (comm.power_host && protocol == Protocol::kSimple && node_path(comm.tree, comm) != PathClass::kNvl)
-    node = tables.ring.pcie[row(protocol)];
-  return tables.tree.base[row(protocol)] +
-         2 * ((comm.ranks_per_node() - 1) * node +
-              floor_log2(comm.nodes) * network_latency(tables.tree, comm.tree, protocol, comm));
+  const StepLatency step = step_latency(Algorithm::kTree, protocol, comm);
+  return step.base_us +
+         2 * ((comm.ranks_per_node() - 1) * step.node_us + floor_log2(comm.nodes) * step.network_us);
 }
 
 double nvls_latency(bool tree, const Communicator& comm) {
@@ -257,6 +249,33 @@ Price price(CollectiveKind kind, Algorithm algorithm, Protocol protocol, const C
     }
   }
   return {};
+}
+
+StepLatency step_latency(Algorithm algorithm, Protocol protocol, const Communicator& comm) {
+  const TuningTables& tables = tuning_tables(comm.nccl_minor);
+  const std::size_t by = row(protocol);
+  const double ring = node_latency(tables.ring, comm.ring, protocol, comm);
+  switch (algorithm) {
+    case Algorithm::kTree: {
+      const bool power =
+          comm.power_host && protocol == Protocol::kSimple && node_path(comm.tree, comm) != PathClass::kNvl;
+      return {tables.tree.base[by],
+              power ? tables.ring.pcie[by] : node_latency(tables.tree, comm.tree, protocol, comm),
+              network_latency(tables.tree, comm.tree, protocol, comm)};
+    }
+    // NCCL's figure is for a whole call. A step through the switch takes as long as one of a ring.
+    case Algorithm::kNvls:
+    case Algorithm::kNvlsTree: {
+      const Latencies& of = algorithm == Algorithm::kNvlsTree ? tables.nvls_tree : tables.nvls;
+      const double call = of.base[2] + node_latency(of, comm.nvls, Protocol::kSimple, comm);
+      return {call - 2 * ring, ring, network_latency(of, comm.nvls, Protocol::kSimple, comm)};
+    }
+    default: break;
+  }
+  const double post = comm.variables.net_overhead_us.value_or(comm.amd_host ? kPostAmd : kPost) *
+                      (protocol == Protocol::kSimple ? 3 : 1);
+  return {tables.ring.base[by], comm.nodes == 1 ? ring : std::max(ring, post),
+          network_latency(tables.ring, comm.ring, protocol, comm)};
 }
 
 Price price_for(std::int64_t bytes, CollectiveKind kind, Algorithm algorithm, Protocol protocol,

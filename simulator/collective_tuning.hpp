@@ -83,6 +83,14 @@ struct CallTraits {
   bool scaled = false;        // Averages: numbers are multiplied first.
 };
 
+// What a lone call takes before its first step, and what a step takes inside a node and between nodes: what
+// price()'s latency is made of. Algorithms other than tree and NVLS, and all-to-alls,
+// which NCCL doesn't price, take the ring's.
+struct StepLatency {
+  double base_us = 0, node_us = 0, network_us = 0;
+};
+StepLatency step_latency(Algorithm algorithm, Protocol protocol, const Communicator& comm);
+
 struct Choice {
   Algorithm algorithm = Algorithm::kRing;
   Protocol protocol = Protocol::kSimple;

@@ -81,8 +81,12 @@ class Finder {
         path.clear();
         const double latency_s = router_.append_binding(device(sender), device(receiver), path);
         counter_.add(path, 1);
-        // A message is one call of the communication library.
-        add_message_place(members_begin, sends, latency_s + profile_.collective_base_s);
+        // A message is one call of the communication library and one step.
+        const std::int32_t gpus = router_.cluster().node.gpus;
+        const bool one_node = device(sender) / gpus == device(receiver) / gpus;
+        add_message_place(members_begin, sends,
+                          latency_s + profile_.collective_base_s +
+                              (one_node ? profile_.step_latency_s : profile_.network_step_latency_s));
       }
     }
   }
@@ -160,7 +164,10 @@ class Finder {
       at->second = intern(list, [&](const Work& work) {
         const auto* copy = std::get_if<Copy>(&work);
         const std::int64_t bytes = copy != nullptr ? copy->bytes : std::get<Send>(work).bytes;
-        return TransferNeeds{latency, bytes, bytes == 0 ? 0 : rate_cap};
+        std::int64_t rate = rate_cap;
+        if (copy == nullptr && profile_.message_bytes_per_s > 0)
+          rate = std::min<std::int64_t>(rate, std::max(1LL, std::llround(profile_.message_bytes_per_s)));
+        return TransferNeeds{latency, bytes, bytes == 0 ? 0 : rate};
       });
     }
     return at->second;

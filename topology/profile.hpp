@@ -105,12 +105,13 @@ struct Profile {
   double transfer_interference = 1.0;
 
   // Transfers between GPUs. On top of what the model of `collectives` says: latency per step of an algorithm
-  // inside a node and between nodes. Fixed cost of a call that NCCL has no price for (messages, all-to-alls)
-  // and of any call on an ideal machine.
+  // inside a node and between nodes; a message is one step. Fixed cost of a call that NCCL has no price for
+  // (messages, all-to-alls) and of any call on an ideal machine.
   CollectiveCosts collectives;
   double step_latency_s = 0;
   double network_step_latency_s = 0;
   double collective_base_s = 0;
+  double message_bytes_per_s = 0;  // Most that one message gets of its links; 0: all.
 
   std::vector<std::string> provenance;  // One line per figure: value, where it comes from.
 };
