@@ -47,6 +47,9 @@ CollectiveMachine collective_machine(const NodeType& node);
 // NVLink rate of one member to the others, for some GPUs of one node; 0 when NVLink doesn't join them all.
 double nvlink_rate(const NodeType& node, std::span<const std::int32_t> gpus);
 
+// Of the payload, what passes each link of a ring over n ranks, all channels together.
+double ring_share(CollectiveKind kind, double n);
+
 // `rate`: what a channel can move over its links, alone. A group of one has nothing to do.
 //
 // Ideal: the sooner of ring and tree. Of s steps those between nodes (in a ring over N nodes the share N−1 of
