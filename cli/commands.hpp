@@ -20,6 +20,7 @@ void add_catalogue(CLI::App& app);
 void add_validate(CLI::App& app);
 void add_graph(CLI::App& app);
 void add_partition(CLI::App& app);
+void add_placement(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_topo(CLI::App& app);
 void add_diagnose(CLI::App& app);

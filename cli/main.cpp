@@ -79,6 +79,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_validate(app);
   orrery::add_graph(app);
   orrery::add_partition(app);
+  orrery::add_placement(app);
   orrery::add_plan(app);
   orrery::add_topo(app);
   orrery::add_diagnose(app);

@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-Prepared prepare(const std::filesystem::path& file, const Overrides& overrides) {
+Prepared prepare(const std::filesystem::path& file, const Overrides& overrides, bool place) {
   Prepared prepared;
   prepared.scenario = load_scenario(file, overrides);
   const Scenario& scenario = prepared.scenario;
@@ -27,6 +27,10 @@ Prepared prepare(const std::filesystem::path& file, const Overrides& overrides) 
           choose_recompute(prepared.plan, prepared.graph, scenario.cluster, scenario.profile);
       prepared.scenario.notes.push_back(choice.text());
       prepared.plan = std::move(choice.plan);
+    }
+    if (place) {
+      prepared.plan =
+          place_ranks(std::move(prepared.plan), prepared.graph, scenario.cluster, scenario.placement);
     }
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{}: {}", scenario.file.string(), error.what()));

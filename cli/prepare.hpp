@@ -19,7 +19,8 @@ struct Prepared {
   std::vector<std::string> warnings;
 };
 
+// `place`: with the ranks on the GPUs that the file's placement gives them, else rank i on GPU i.
 // THROWS Error: kInput from the file, kInfeasible from the plan (with the file's name in front).
-Prepared prepare(const std::filesystem::path& file, const Overrides& overrides);
+Prepared prepare(const std::filesystem::path& file, const Overrides& overrides, bool place = true);
 
 }  // namespace orrery

@@ -79,6 +79,14 @@ void check_ranks(const Plan& plan, Faults& faults) {
                     plan.context_parallel, degree));
   }
   for (const RankId rank : plan.idle) take(rank, "plan: idle");
+  if (plan.device_of.empty()) return;
+  std::vector<std::int32_t> devices = plan.device_of;
+  std::sort(devices.begin(), devices.end());
+  const bool distinct = std::adjacent_find(devices.begin(), devices.end()) == devices.end();
+  if (std::ssize(devices) != world || devices.front() < 0 || !distinct) {
+    faults.push_back(fmt::format("plan.placement: {} GPUs for {} ranks; give every rank a GPU of its own",
+                                 devices.size(), world));
+  }
 }
 
 // The order of passes exists, and the stages lie where it expects them.
@@ -315,7 +323,7 @@ std::vector<std::string> warnings(const Plan& plan, const Graph& graph, const Cl
     for (const auto* const ranks : pipeline_positions(replica)) {
       for (auto first = ranks->begin(); first != ranks->end(); first += degree) {
         std::set<std::int32_t> nodes;
-        for (auto rank = first; rank != first + degree; ++rank) nodes.insert(rank->value / per_node);
+        for (auto rank = first; rank != first + degree; ++rank) nodes.insert(plan.device(*rank) / per_node);
         crossing += nodes.size() > 1 ? 1 : 0;
       }
     }

@@ -124,7 +124,7 @@ void bind_ranks(const Plan& plan, const RoleTable& roles, Program& program) {
   program.role_of.assign(world, RoleId());
   program.first_microbatch.assign(world, 0);
   for (std::size_t rank = 0; rank < world; ++rank)
-    program.device_of.push_back(static_cast<std::int32_t>(rank));
+    program.device_of.push_back(plan.device(RankId(static_cast<std::int64_t>(rank))));
   std::int64_t first = 0;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
     const auto positions = pipeline_positions(plan.replicas[r]);

@@ -139,7 +139,7 @@ std::vector<std::int32_t> cut_graph(const PieceGraph& graph, std::int32_t parts,
   const int status = METIS_PartGraphKway(&vertices, &constraints, begin.data(), neighbour.data(),
                                          vertex_weight.data(), nullptr, edge_weight.data(), &wanted, nullptr,
                                          &imbalance, options.data(), &cut, found.data());
-  if (status != METIS_OK) fail(ErrorKind::kRuntime, "METIS could not cut the op graph (status {})", status);
+  if (status != METIS_OK) fail(ErrorKind::kRuntime, "METIS could not cut the graph (status {})", status);
   std::ranges::copy(found, part_of.begin());
   return part_of;
 }

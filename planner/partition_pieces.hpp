@@ -1,5 +1,5 @@
 #pragma once
-// Cutting the op graph into pieces: METIS (Karypis and Kumar 1998) for few bytes between pieces of equal
+// Cutting a graph into pieces: METIS (Karypis and Kumar 1998) for few bytes between pieces of equal
 // cost, then moves of single groups until every piece has as many ops as it must and may.
 
 #include <cstdint>

@@ -51,6 +51,9 @@ struct PipelineReplica {
 struct Plan {
   std::vector<PipelineReplica> replicas;
   std::vector<RankId> idle;
+  // By rank: its GPU, node · GPUs per node + index, each once; empty: rank i is on GPU i
+  // (planner/placement.hpp).
+  std::vector<std::int32_t> device_of;
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
   std::int32_t interleave_group = 0;  // Micro-batches per group of the interleaved schedule; 0: its default.
   std::int32_t context_parallel = 1;
@@ -98,6 +101,7 @@ struct Plan {
     return expert_capacity_factor > 0 ? expert_capacity_factor : expert_imbalance;
   }
   std::int32_t world_size() const;
+  std::int32_t device(RankId rank) const { return device_of.empty() ? rank.value : device_of[rank.index()]; }
   std::int64_t global_batch() const;  // Sequences per step.
   bool operator==(const Plan&) const = default;
 };

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "planner/placement_machine.hpp"
 #include "report/metrics.hpp"
 
 namespace orrery {
@@ -17,17 +18,10 @@ struct Used {
 };
 using UsedLinks = std::map<LinkInstance, Used>;
 
-LinkKind kind_of(const Router& router, LinkInstance link) {
-  const LinkPlace place = router.place(link);
-  return place.kind == LinkPlace::Kind::kInNode
-             ? router.cluster().node.links[static_cast<std::size_t>(place.index)].kind
-             : LinkKind::kNetwork;
-}
-
 RouteKind route_kind(const Router& router, const Path& path) {
   if (path.crosses_nodes) return RouteKind::kNetwork;
   const bool nvlink = std::ranges::all_of(
-      path.links, [&](const PathLink& link) { return kind_of(router, link.link) == LinkKind::kNvLink; });
+      path.links, [&](const PathLink& link) { return link_kind(router, link.link) == LinkKind::kNvLink; });
   return nvlink ? RouteKind::kNvLink : RouteKind::kPcie;
 }
 
@@ -72,7 +66,7 @@ LinkTraffic link_traffic(const Program& program, const Cluster& cluster, const T
     result.bytes[static_cast<std::size_t>(route_kind(router, path))] += send->bytes;
     for (const PathLink& link : path.links) {
       Used& used = links[link.link];
-      used.kind = kind_of(router, link.link);
+      used.kind = link_kind(router, link.link);
       used.bytes_per_s = link.bytes_per_s;
       used.bytes += send->bytes;
       add_folded(used.moving, span.ready, span.end, timeline.step_start, timeline.step_time);

@@ -108,6 +108,7 @@ void read_plan(const Section& file, Scenario& scenario) {
   section.choice("kernel_set", settings.kernel_set, kernel_sets);
   section.boolean("cuda_graphs", settings.cuda_graphs);
   read_passes(section, settings);
+  read_placement(section, scenario);
 }
 
 }  // namespace orrery

@@ -12,6 +12,7 @@
 
 #include "model/transformer.hpp"
 #include "planner/partition.hpp"
+#include "planner/placement.hpp"
 #include "planner/plan.hpp"
 #include "simulator/job.hpp"
 #include "topology/cluster.hpp"
@@ -43,6 +44,7 @@ struct Scenario {
   std::filesystem::path file;
   TransformerConfig model;
   PlanShorthand plan;
+  PlacementRequest placement;  // Its NICs and CPUs are those of `cluster` already.
   Cluster cluster;
   Profile profile;
   Prices prices;

@@ -16,6 +16,8 @@ void read_model(const Section& file, Scenario& scenario);
 void read_cluster(const Section& file, Scenario& scenario);
 void read_plan(const Section& file, Scenario& scenario);
 void read_recompute(const Section& plan, Plan& settings);
+// Binds the GPUs of the cluster's nodes. REQUIRES: the cluster is read.
+void read_placement(const Section& plan, Scenario& scenario);
 void read_engine(const Section& file, Scenario& scenario);
 void read_stragglers(const Section& file, Scenario& scenario);
 void read_faults(const Section& file, Scenario& scenario);

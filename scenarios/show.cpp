@@ -72,6 +72,28 @@ void settings_lines(Out out, const Plan& plan) {
                  plan.overlap_gradient_reduce, plan.overlap_parameter_gather);
 }
 
+void placement_lines(Out out, const Scenario& scenario, const Plan& plan) {
+  const PlacementRequest& request = scenario.placement;
+  const NodeType& node = scenario.cluster.node;
+  const auto numbers = [](const std::vector<std::int32_t>& list) {
+    return format_numbers(std::vector<std::int64_t>(list.begin(), list.end()));
+  };
+  if (request.policy == PlacementPolicy::kLinear && node.nic_of_gpu.empty() && node.cpu_of_gpu.empty() &&
+      request.max_pcie_hops == kNoHopLimit) {
+    return;
+  }
+  fmt::format_to(out, "  placement: {}", to_string(request.policy));
+  if (request.max_pcie_hops != kNoHopLimit) {
+    fmt::format_to(out, ", at most {} PCIe hops in a {} group", request.max_pcie_hops, request.hop_group);
+  }
+  fmt::format_to(out, "\n");
+  if (!plan.device_of.empty()) fmt::format_to(out, "    GPUs by rank: {}\n", numbers(plan.device_of));
+  if (!node.nic_of_gpu.empty())
+    fmt::format_to(out, "    NICs by GPU of a node: {}\n", numbers(node.nic_of_gpu));
+  if (!node.cpu_of_gpu.empty())
+    fmt::format_to(out, "    CPUs by GPU of a node: {}\n", numbers(node.cpu_of_gpu));
+}
+
 // Replicas that differ only in their ranks.
 bool same_shape(const PipelineReplica& a, const PipelineReplica& b) {
   return a.microbatches == b.microbatches && std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(),
@@ -147,6 +169,7 @@ std::string normal_form(const Scenario& scenario, const Graph& graph, const Plan
   model_lines(out, scenario, graph);
   cluster_lines(out, scenario.cluster);
   settings_lines(out, plan);
+  placement_lines(out, scenario, plan);
   replica_lines(out, plan, graph.layers);
   for (const auto& [rank, slowdown] : scenario.stragglers) {
     fmt::format_to(out, "straggler: rank {}, compute takes {} times as long\n", rank.value, slowdown);

@@ -29,15 +29,6 @@ Steps tree_steps(const GroupShape& shape) {
   return {2 * (ceil_log2(shape.ranks) - between), 2 * between};
 }
 
-// Of the payload, through each link of a ring over all channels.
-double ring_share(CollectiveKind kind, double n) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce: return 2 * (n - 1) / n;
-    case CollectiveKind::kBroadcast: return 1;
-    default: return (n - 1) / n;
-  }
-}
-
 TransferCost ideal_cost(CollectiveKind kind, double payload, const GroupShape& shape, double rate,
                         const Profile& profile) {
   const auto cost = [&](const Steps& steps, double share) {
@@ -141,6 +132,14 @@ nccl::Communicator nccl_communicator(const GroupShape& shape, const CollectiveMa
   links.nics = std::min(shape.channels, machine.nics);
   links.nic_gb_per_s = machine.nic_bytes_per_s / 1e9;
   return nccl::find_channels(links);
+}
+
+double ring_share(CollectiveKind kind, double n) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce: return 2 * (n - 1) / n;
+    case CollectiveKind::kBroadcast: return 1;
+    default: return (n - 1) / n;
+  }
 }
 
 TransferCost collective_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape& shape,

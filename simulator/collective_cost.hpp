@@ -50,6 +50,8 @@ double nvlink_rate(const NodeType& node, std::span<const std::int32_t> gpus);
 // What NCCL's search finds for a group whose channels reach `rate` over their links, alone.
 nccl::Communicator nccl_communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
                                      const Profile& profile);
+// Of the payload, what passes each link of a ring over n ranks, all channels together.
+double ring_share(CollectiveKind kind, double n);
 
 // `rate`: what a channel can move over its links, alone. A group of one has nothing to do.
 //

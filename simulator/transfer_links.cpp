@@ -69,13 +69,11 @@ GroupShape Layout::shape(const NodeType& node) const {
   return shape;
 }
 
-void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
-  std::vector<PathLink> path;
-  const auto device = [&](std::int32_t i) { return group.devices[static_cast<std::size_t>(i)]; };
+std::vector<RingUse> ring_uses(const Layout& group) {
+  std::vector<RingUse> uses;
   const auto add = [&](std::int32_t from, std::int32_t to, std::int32_t count) {
-    path.clear();
-    router.append_binding(device(from), device(to), path);
-    counter.add(path, count);
+    uses.push_back(
+        {group.devices[static_cast<std::size_t>(from)], group.devices[static_cast<std::size_t>(to)], count});
   };
   const bool one_node = group.nodes.size() == 1;
   for (std::size_t n = 0; n < group.nodes.size(); ++n) {
@@ -87,10 +85,20 @@ void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter
     if (here.size() > 1 && count > 0)
       for (std::int32_t i = here.begin; i < here.end; ++i)
         add(i, i + 1 < here.end ? i + 1 : here.begin, count);
-    if (one_node) return;
+    if (one_node) return uses;
     const Range next = group.nodes[(n + 1) % group.nodes.size()];
     for (std::int32_t channel = 0; channel < group.channels; ++channel)
       add(here.begin + channel, next.begin + channel, 1);
+  }
+  return uses;
+}
+
+void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
+  std::vector<PathLink> path;
+  for (const RingUse& use : ring_uses(group)) {
+    path.clear();
+    router.append_binding(use.from, use.to, path);
+    counter.add(path, use.count);
   }
 }
 

@@ -46,4 +46,11 @@ Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node);
 void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter);
 void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& counter);
 
+// Channels of a group's rings that go from one device to another.
+struct RingUse {
+  std::int32_t from = 0, to = 0;  // Devices.
+  std::int32_t count = 1;         // Of Layout::channels, which carry equal shares.
+};
+std::vector<RingUse> ring_uses(const Layout& group);
+
 }  // namespace orrery::folding

@@ -60,6 +60,9 @@ struct NodeType {
   std::int32_t nics = 0;       // The next `nics` devices are the NICs.
   double nic_bytes_per_s = 0;  // Per NIC and direction.
   double nic_latency_s = 0;    // Per NIC passed: between its PCIe link and the cable.
+  // How the process of each GPU is bound; empty: to what is nearest. By GPU: its NIC, 0 … nics − 1; the CPU
+  // that its host memory belongs to, counted among the CPUs.
+  std::vector<std::int32_t> nic_of_gpu, cpu_of_gpu;
   std::vector<NodeDevice> devices;
   std::vector<NodeLink> links;
   std::string source;

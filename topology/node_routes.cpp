@@ -11,7 +11,8 @@
 namespace orrery {
 namespace {
 
-// A shorter class of links always wins, then fewer links: NVLink before chip-to-chip links before PCIe before crossing between CPUs.
+// A shorter class of links always wins, then fewer links: NVLink before chip-to-chip links before PCIe before
+// crossing between CPUs.
 std::int64_t weight(LinkKind kind) {
   switch (kind) {
     case LinkKind::kNvLink: return 1;
@@ -104,6 +105,12 @@ NodePath reversed(const NodePath& path) {
   return back;
 }
 
+NodePath joined(NodePath first, const NodePath& second) {
+  first.arcs.insert(first.arcs.end(), second.arcs.begin(), second.arcs.end());
+  first.latency_s += second.latency_s;
+  return first;
+}
+
 // Of the devices of `kind`, the nearest to the current start. Of several equally near ones the one with the
 // start's own index, else one chosen by that index.
 std::int32_t nearest_device(const NodeType& node, const ShortestWays& routes, DeviceKind kind,
@@ -126,6 +133,38 @@ std::int32_t nearest_device(const NodeType& node, const ShortestWays& routes, De
                                   : nearest.front();
 }
 
+std::int32_t first_of(const NodeType& node, DeviceKind kind) {
+  const auto found = std::ranges::find(node.devices, kind, &NodeDevice::kind);
+  return static_cast<std::int32_t>(found - node.devices.begin());
+}
+
+// What a binding says for the start, as a device; −1: there is no binding.
+std::int32_t bound_device(const NodeType& node, const ShortestWays& ways,
+                          const std::vector<std::int32_t>& bound, DeviceKind kind, std::int32_t start) {
+  if (bound.empty()) return -1;
+  const auto count = static_cast<std::int32_t>(std::ranges::count(node.devices, kind, &NodeDevice::kind));
+  const char* const what = kind == DeviceKind::kNic ? "NIC" : "CPU";
+  if (std::ssize(bound) != node.gpus)
+    fail(ErrorKind::kInput, "node type {}: {} GPUs are bound to {}s, but there are {}; name one for each",
+         node.name, bound.size(), what, node.gpus);
+  const std::int32_t number = bound[static_cast<std::size_t>(start)];
+  if (number < 0 || number >= count)
+    fail(ErrorKind::kInput, "node type {}: GPU {} is bound to {} {}; there are {}, numbered from 0",
+         node.name, start, what, number, count);
+  const std::int32_t device = first_of(node, kind) + number;
+  if (!ways.reaches(device))
+    fail(ErrorKind::kInput, "node type {}: no links lead from GPU {} to {} {}, to which it is bound",
+         node.name, start, what, number);
+  return device;
+}
+
+bool passes_cpu(const NodeType& node, const NodePath& path) {
+  return std::ranges::any_of(path.arcs, [&](Arc arc) {
+    const NodeLink& link = node.links[static_cast<std::size_t>(arc / 2)];
+    return node.devices[static_cast<std::size_t>(arc % 2 == 0 ? link.b : link.a)].kind == DeviceKind::kCpu;
+  });
+}
+
 }  // namespace
 
 NodeRoutes find_routes(const NodeType& node) {
@@ -140,14 +179,20 @@ NodeRoutes find_routes(const NodeType& node) {
              node.devices[static_cast<std::size_t>(to)].name);
       found.between.push_back(to == gpu ? NodePath{} : ways.to(to));
     }
-    const std::int32_t nic = nearest_device(node, ways, DeviceKind::kNic, gpu);
+    std::int32_t nic = bound_device(node, ways, node.nic_of_gpu, DeviceKind::kNic, gpu);
+    if (nic < 0) nic = nearest_device(node, ways, DeviceKind::kNic, gpu);
     found.nic_of.push_back(nic < 0 ? -1 : nic - node.gpus);
     found.to_nic.push_back(nic < 0 ? NodePath{} : ways.to(nic));
-    found.from_nic.push_back(reversed(found.to_nic.back()));
-    const std::int32_t cpu = nearest_device(node, ways, DeviceKind::kCpu, gpu);
+    const std::int32_t bound_cpu = bound_device(node, ways, node.cpu_of_gpu, DeviceKind::kCpu, gpu);
+    const std::int32_t cpu = bound_cpu < 0 ? nearest_device(node, ways, DeviceKind::kCpu, gpu) : bound_cpu;
     found.has_host = cpu >= 0 && (gpu == 0 || found.has_host);
     found.to_host.push_back(cpu < 0 ? NodePath{} : ways.to(cpu));
     found.from_host.push_back(reversed(found.to_host.back()));
+    if (bound_cpu >= 0 && passes_cpu(node, found.to_nic.back())) {
+      ways.start_at(bound_cpu);
+      found.to_nic.back() = joined(found.to_host.back(), ways.to(nic));
+    }
+    found.from_nic.push_back(reversed(found.to_nic.back()));
   }
   return found;
 }

@@ -24,7 +24,10 @@ struct NodeRoutes {
   bool has_host = false;
 };
 
-// THROWS Error(kInput) when a GPU can't reach another one.
+// NICs and CPUs are those that NodeType binds GPUs to, else the nearest. Where a binding says whose memory a
+// GPU's process uses and the way to its NIC leads through a CPU, that memory lies on the way: without a
+// common PCIe switch NCCL doesn't let NICs read GPUs but copies through the host (NCCL_NET_GDR_LEVEL's
+// default, PXB). THROWS Error(kInput) when a GPU can't reach another one, or what it is bound to.
 NodeRoutes find_routes(const NodeType& node);
 
 }  // namespace orrery

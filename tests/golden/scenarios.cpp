@@ -25,9 +25,10 @@ namespace fs = std::filesystem;
 std::string prediction(const fs::path& file, int threads) {
   const Scenario scenario = load_scenario(file);
   const Graph graph = build_training_graph(scenario.model, scenario.plan.settings.compute_dtype);
-  const Plan plan = choose_recompute(expand(scenario.plan, graph, scenario.cluster.gpu_count()), graph,
-                                     scenario.cluster, scenario.profile)
-                        .plan;
+  const Plan plan = place_ranks(choose_recompute(expand(scenario.plan, graph, scenario.cluster.gpu_count()),
+                                                 graph, scenario.cluster, scenario.profile)
+                                    .plan,
+                                graph, scenario.cluster, scenario.placement);
   const Program program = lower(graph, plan, threads);
   JobOptions options;
   options.fold = scenario.fold;
