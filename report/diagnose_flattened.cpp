@@ -80,7 +80,9 @@ void look_for_hidden_switches(const Host& host, Findings& found) {
       "set NCCL_TOPO_FILE to the provider's topology file (Azure, AWS and Oracle publish theirs), or have "
       "orrery topo "
       "convert write one and correct the pairs of GPU and card in it";
-  if (nics % gpus == 0 || gpus % nics == 0) price(finding, host, with_switches(host), true);
+  const bool rates = std::ranges::all_of(host.nics, [](const HostNic& nic) { return nic.bytes_per_s > 0; });
+  if (!rates) finding.remedy += "; with --nic RATE the loss is worked out";
+  if (rates && (nics % gpus == 0 || gpus % nics == 0)) price(finding, host, with_switches(host), true);
   found.push_back(std::move(finding));
 }
 

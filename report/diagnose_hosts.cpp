@@ -26,6 +26,14 @@ Evidence noted(const Host& host, std::span<const ImportNote> notes, const std::v
   return at(host, std::move(text));
 }
 
+// As logs write it: 0009:06:00.0 is 906000.
+std::string log_id(const std::string& bus_id) {
+  std::string digits;
+  for (const char c : bus_id)
+    if (c != ':' && c != '.' && (c != '0' || !digits.empty())) digits += c;
+  return digits;
+}
+
 std::int32_t nvlinks(const HostGpu& gpu) {
   std::int32_t count = 0;
   for (const HostNvLink& link : gpu.nvlinks) count += link.count;
@@ -128,7 +136,9 @@ void look_at_nvlinks(const Host& host, std::span<const ImportNote> notes, Findin
     finding.title = links == 0 ? fmt::format("{} has lost its NVLinks", name(host, gpu))
                                : fmt::format("{} has {} of {} NVLinks", name(host, gpu), links, *usual);
     finding.evidence.push_back(noted(
-        host, notes, {fmt::format("GPU{} ", gpu.index), pci(host, gpu.pci).bus_id},
+        host, notes,
+        {fmt::format("GPU{} ", gpu.index), pci(host, gpu.pci).bus_id,
+         "-" + log_id(pci(host, gpu.pci).bus_id)},
         fmt::format("{} has {} NVLinks, {} has {}", name(host, gpu), links, name(host, *whole), *usual)));
     finding.cause =
         "links that did not train, a cable or baseboard fault, or a fabric manager that left this GPU out; a "
@@ -166,10 +176,13 @@ void look_at_pcie(const Host& host, std::span<const ImportNote> notes, Findings&
   finding.id = "bridge-too-slow";
   for (const auto& [bridge, below_it] : users) {
     PciDevice& device = mended.pci[static_cast<std::size_t>(bridge)];
-    finding.evidence.push_back(
+    Evidence evidence =
         noted(host, notes, {device.bus_id},
               fmt::format("bridge {} at {:g} GT/s x{}, above {}", device.bus_id, device.gigatransfers_per_s,
-                          device.lanes, fmt::join(below_it, ", "))));
+                          device.lanes, fmt::join(below_it, ", ")));
+    // One note may speak of all of them.
+    if (finding.evidence.empty() || finding.evidence.back().text != evidence.text)
+      finding.evidence.push_back(std::move(evidence));
     for (std::int32_t d = 0; d < static_cast<std::int32_t>(host.pci.size()); ++d)
       if (d != bridge && below(host, d, bridge)) {
         device.gigatransfers_per_s = host.pci[static_cast<std::size_t>(d)].gigatransfers_per_s;

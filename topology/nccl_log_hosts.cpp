@@ -83,6 +83,11 @@ class HostBuilder {
     }
     std::ranges::stable_sort(host_.gpus, {}, &HostGpu::rank);
     for (std::size_t i = 0; i < host_.gpus.size(); ++i) host_.gpus[i].index = static_cast<std::int32_t>(i);
+    // Their links tell the kind; a GPU whose links are down is of the kind of the others.
+    std::int32_t capability = 0;
+    for (const HostGpu& gpu : host_.gpus) capability = std::max(capability, gpu.compute_capability);
+    for (HostGpu& gpu : host_.gpus)
+      if (gpu.compute_capability == 0) gpu.compute_capability = capability;
     std::ranges::stable_sort(host_.nics, {}, &HostNic::index);
     name_nics();
     if (has_rates_) {
