@@ -109,7 +109,9 @@ class Sequence {
   void fill_end(std::size_t last, const SmiReadOptions& options) {
     const Numbered end = numbered(names_[last]);
     const bool gpu = smi_gpu_number(names_[last], options).has_value();
-    if (end.number < 0 || (gpu && !nvlinks(last))) return;
+    bool any_nvlinks = false;
+    for (std::size_t p = 0; p < names_.size(); ++p) any_nvlinks = any_nvlinks || nvlinks(p);
+    if (end.number < 0 || (gpu && !any_nvlinks)) return;
     std::string prefix = end.prefix;
     std::int64_t number = end.number;
     for (std::size_t p = last + 1; p < names_.size(); ++p) {
