@@ -125,6 +125,9 @@ void check_sizes(NcclTestsTable& table) {
     note(table, ImportNote::Kind::kMissing, 0,
          "the options ('# nThread …') aren't in the text: rows may be missing",
          "give nccl-tests' whole output");
+  } else if (table.max_bytes == 0 || table.iterations == 0) {
+    note(table, ImportNote::Kind::kSuspect, 0, "the options ('# nThread …') are torn: rows may be missing",
+         "give nccl-tests' whole output");
   }
   const std::int64_t first = table.rows.front().bytes, last = table.rows.back().bytes;
   const double step = table.step_factor > 1 ? table.step_factor : 2;

@@ -141,6 +141,8 @@ TEST_CASE("rows that don't add up, are cut, lost or wrong are noted", "[nccl_tes
                 "something else stands behind the row"));
   CHECK(says(read(edited(body, "#  Rank  0", "# Bank  0")).notes, "1 of 2 ranks are listed"));
   CHECK(says_at(read(edited(body, "device  1 [0x0f] N", "device  1 [0x")).notes, 5, "a rank's line is torn"));
+  CHECK(says(read(edited(body, " maxBytes 2000000 step: 2(factor) warmup", "")).notes,
+             "the options ('# nThread …') are torn"));
   const NcclTestsTable two = read(body + body);
   CHECK(two.rows.size() == 2);
   CHECK(says_at(two.notes, 12, "another table begins here"));
