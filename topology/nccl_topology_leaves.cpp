@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
+#include "topology/host_numbers.hpp"
 #include "topology/pci_address.hpp"
 
 namespace orrery {
@@ -165,32 +165,6 @@ void Finder::note_bare() {
   }
 }
 
-// Gives those that have no number the smallest free ones, by bus id, and sorts by number.
-template <class Item>
-bool give_numbers(const Host& host, std::vector<Item>& items) {
-  std::set<std::int32_t> used;
-  std::vector<Item*> open;
-  for (Item& item : items) {
-    if (item.index >= 0)
-      used.insert(item.index);
-    else
-      open.push_back(&item);
-  }
-  const auto bus_id = [&](const Item* item) {
-    return item->pci >= 0 ? std::string_view(host.pci[static_cast<std::size_t>(item->pci)].bus_id)
-                          : std::string_view("virtual");
-  };
-  std::ranges::stable_sort(open,
-                           [&](const Item* a, const Item* b) { return bus_id_less(bus_id(a), bus_id(b)); });
-  std::int32_t next = 0;
-  for (Item* item : open) {
-    while (used.contains(next)) ++next;
-    item->index = next++;
-  }
-  std::ranges::stable_sort(items, {}, &Item::index);
-  return !open.empty();
-}
-
 }  // namespace
 
 void find_leaves(Host& host, std::span<const std::string> gpu_bus_ids, std::vector<std::int32_t>& pci_lines,
@@ -198,9 +172,9 @@ void find_leaves(Host& host, std::span<const std::string> gpu_bus_ids, std::vect
   Finder finder{host, gpu_bus_ids, pci_lines, notes};
   finder.place_listed();
   finder.add_leaves();
-  if (give_numbers(host, host.gpus))
+  if (number_gpus(host))
     notes.add(Kind::kAssumed, 0, "", "GPUs without number are numbered by their bus ids, as the driver does");
-  if (give_numbers(host, host.nics))
+  if (number_nics(host))
     notes.add(Kind::kAssumed, 0, "", "network ports without number are numbered by their bus ids");
   finder.note_bare();
 }

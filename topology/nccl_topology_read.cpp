@@ -72,17 +72,12 @@ double Reader::real(const XmlElement& element, std::string_view name, double fal
   return fallback;
 }
 
-// Decimal, or hexadecimal behind "0x".
 std::int64_t Reader::whole(const XmlElement& element, std::string_view name, std::int64_t fallback,
                            std::int64_t smallest, std::int64_t largest) {
   const std::string text = word(element, name);
   if (text.empty()) return fallback;
-  const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
-  const char* const begin = text.data() + (hexadecimal ? 2 : 0);
-  const char* const end = text.data() + text.size();
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(begin, end, value, hexadecimal ? 16 : 10);
-  if (error == std::errc() && stop == end && value >= smallest && value <= largest) return value;
+  const std::optional<std::int64_t> value = parse_xml_integer(text);
+  if (value && *value >= smallest && *value <= largest) return *value;
   unread(element, name);
   return fallback;
 }

@@ -43,7 +43,7 @@ XmlElement Writer::net(const HostNic& nic) const {
   XmlElement net = element("net");
   set(net, "name", nic.name);
   set_number(net, "dev", nic.index);
-  set_number(net, "speed", std::llround(nic.bytes_per_s * 8 / 1e6));
+  if (nic.bytes_per_s > 0) set_number(net, "speed", std::llround(nic.bytes_per_s * 8 / 1e6));
   set_number(net, "port", nic.port);
   // Digits that reading by the same factor gives back.
   set(net, "latency", fmt::format("{:.15g}", nic.latency_s * 1e6));
@@ -131,7 +131,8 @@ XmlElement Writer::pci(std::int32_t index) const {
 XmlElement Writer::cpu(std::size_t index) const {
   const HostCpu& from = host.cpus[index];
   XmlElement written = element("cpu");
-  if (!host.name.empty()) set(written, "host_hash", host.name);
+  // A machine's plain name is no hash; NCCL would read it as 0.
+  if (host.name.starts_with("0x")) set(written, "host_hash", host.name);
   set_number(written, "numaid", from.numa);
   if (!from.affinity.empty()) set(written, "affinity", from.affinity);
   if (!from.architecture.empty()) set(written, "arch", from.architecture);
@@ -239,6 +240,9 @@ NcclTopologyText write_nccl_topology(std::span<const Host> hosts, const NcclTopo
   NcclTopologyText written;
   XmlElement all;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
+    if (hosts.size() > 1 && !hosts[h].name.starts_with("0x"))
+      fail(ErrorKind::kInput, "host \"{}\": in a file of several hosts each is named by a hash, \"0x…\"",
+           hosts[h].name);
     for (std::size_t other = 0; other < h; ++other)
       if (hosts[other].name == hosts[h].name)
         fail(ErrorKind::kInput, "two hosts are called \"{}\"; hosts of one file need names that differ",

@@ -41,8 +41,8 @@ struct NcclTopologyText {
   std::vector<ImportNote> notes;  // What was left out or joined.
 };
 
-// Reading it back gives equal hosts but for what NCCL doesn't keep (Host::source, GPU models).
-// THROWS Error(kInput) when the elements are too many, or a text is longer than NCCL reads.
+// Reading it back gives equal hosts but for what NCCL doesn't keep (Host::source, GPU models, host names that
+// are no hash). THROWS Error(kInput) when the elements are too many, or a text is longer than NCCL reads.
 NcclTopologyText write_nccl_topology(std::span<const Host> hosts,
                                      const NcclTopologyWriteOptions& options = {});
 NcclTopologyText write_nccl_topology(const Host& host, const NcclTopologyWriteOptions& options = {});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <pugixml.hpp>
 #include <sstream>
 
@@ -156,6 +157,19 @@ XmlFile read_xml(std::string_view text, std::string_view file) {
   read.root = convert(root, lines, file, 1);
   read.entity_line = first_entity_line(text, lines);
   return read;
+}
+
+std::optional<std::int64_t> parse_xml_integer(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
+  if (hexadecimal) text.remove_prefix(2);
+  if (text.starts_with('-')) return std::nullopt;
+  std::int64_t value = 0;
+  const auto [stop, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, hexadecimal ? 16 : 10);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return negative ? -value : value;
 }
 
 std::string write_xml(const XmlElement& root) {

@@ -33,6 +33,9 @@ struct XmlFile {
 // no or several roots, or is nested deeper than 256.
 XmlFile read_xml(std::string_view text, std::string_view file);
 
+// Decimal, or hexadecimal behind "0x", both with a sign; nothing for anything else.
+std::optional<std::int64_t> parse_xml_integer(std::string_view text);
+
 // Without prolog, two blanks per level.
 std::string write_xml(const XmlElement& root);
 
