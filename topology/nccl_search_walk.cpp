@@ -340,7 +340,8 @@ void Walk::from_ports(Goal goal, std::int32_t& steps) {
   bool found = false;
   for (std::int32_t i = 0; i < count; ++i) {
     if (has_heads(now_->pattern) && found) break;
-    const std::int32_t port = ports[static_cast<std::size_t>((now_->channels + i) % count)];
+    const std::int32_t first = old_ ? 0 : now_->channels;  // Channels begin at different ports since 2.19.
+    const std::int32_t port = ports[static_cast<std::size_t>((first + i) % count)];
     const SystemNode& node = system_.nodes[static_cast<std::size_t>(port_node(port))];
     if (now_->collnet && !node.collnet) continue;
     if (port_left_[static_cast<std::size_t>(port)] < speed) continue;
