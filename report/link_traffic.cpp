@@ -25,7 +25,7 @@ LinkKind kind_of(const Router& router, LinkInstance link) {
 }
 
 RouteKind route_kind(const Router& router, const Path& path) {
-  if (path.crosses_nodes) return RouteKind::kNetwork;
+  if (path.crosses_network) return RouteKind::kNetwork;
   const bool nvlink = std::ranges::all_of(
       path.links, [&](const PathLink& link) { return kind_of(router, link.link) == LinkKind::kNvLink; });
   return nvlink ? RouteKind::kNvLink : RouteKind::kPcie;

@@ -31,7 +31,7 @@ Cluster random_cluster(Random& random) {
   Cluster cluster =
       testing::cluster_of(nodes[random.between(0, 3)], static_cast<std::int32_t>(random.between(1, 5)), 4,
                           static_cast<std::int32_t>(random.between(1, 3)));
-  if (random.between(0, 1) == 0) cluster.fabric.kind = FabricKind::kFatTree;
+  testing::randomize_fabric(random, cluster);
   return cluster;
 }
 
@@ -39,7 +39,7 @@ Cluster random_cluster(Random& random) {
 
 TEST_CASE("an all-to-all uses links as all its pairs do one by one", "[simulator]") {
   Random random(3);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 200; ++trial) {
     const Router router(random_cluster(random));
     const std::vector<std::int32_t> devices = random_devices(random, router.cluster());
     LinkCounter counter(router);
