@@ -13,6 +13,7 @@
 #include "model/transformer.hpp"
 #include "planner/partition.hpp"
 #include "planner/plan.hpp"
+#include "simulator/fabric_study.hpp"
 #include "simulator/job.hpp"
 #include "topology/cluster.hpp"
 #include "topology/profile.hpp"
@@ -51,6 +52,7 @@ struct Scenario {
   std::vector<std::pair<RankId, double>> stragglers;
   std::vector<Fault> faults;
   PartitionRequest partition;
+  TrafficRequest traffic;  // What `orrery fabric` sends over the fabric.
   Outputs output;
   std::vector<std::string> notes;  // What reading assumed.
 };

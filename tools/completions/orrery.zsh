@@ -66,6 +66,7 @@ _orrery() {
     'validate:hold predictions against a table of measurements'
     'graph:check, explain or draw the graph of a model'
     'partition:compare placements of single ops on the devices of a machine'
+    'fabric:compare routings of the network between nodes'
     'plan:take over plans from the settings of training frameworks'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
@@ -93,6 +94,9 @@ _orrery() {
         plan) _orrery_plan ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
         catalogue) _arguments '--help[print help]' ;;
+        fabric)
+          _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         partition)
           _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
             '--strategy[the one to look at]:strategy:(all per-layer per-operator nvlink-neighbourhood)' \
