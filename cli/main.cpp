@@ -28,6 +28,7 @@ constexpr const char* kFooter =
     "  orrery model config.json\n"
     "  orrery validate training.csv\n"
     "  orrery graph explain model.onnx --dim batch_size=1 --dim seq_len=2048\n"
+    "  orrery fabric scenarios/fabric-ecmp.yaml\n"
     "  orrery plan import train_gpt3.sh --node dgx-h100 --nodes 128\n\n"
     "Exit codes:\n"
     "  0 fine   2 wrong usage   3 bad input file   4 the plan can't work (out of memory, indivisible)\n"
@@ -83,6 +84,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_plan(app);
   orrery::add_topo(app);
   orrery::add_diagnose(app);
+  orrery::add_fabric(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {

@@ -316,7 +316,7 @@ std::vector<std::string> check(const Plan& plan, const Graph& graph) {
 
 std::vector<std::string> warnings(const Plan& plan, const Graph& graph, const Cluster& cluster) {
   Faults found;
-  const std::int32_t per_node = cluster.node.gpus;
+  const std::int32_t per_node = cluster.gpus_per_domain();
   std::int32_t crossing = 0;
   const std::int32_t degree = plan.tensor_parallel();
   for (const PipelineReplica& replica : plan.replicas) {
@@ -330,9 +330,10 @@ std::vector<std::string> warnings(const Plan& plan, const Graph& graph, const Cl
   }
   if (crossing > 0) {
     found.push_back(
-        fmt::format("{} tensor-parallel groups of {} cross nodes of {} GPUs: their collectives run at "
+        fmt::format("{} tensor-parallel groups of {} cross {} of {} GPUs: their collectives run at "
                     "network speed; keep tp at {} or less",
-                    crossing, degree, per_node, per_node));
+                    crossing, degree, cluster.nodes_per_nvlink_domain > 1 ? "NVLink domains" : "nodes",
+                    per_node, per_node));
   }
   for (const Dim& dim : graph.dims) {
     if (dim.role != DimRole::kVocab) continue;

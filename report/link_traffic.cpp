@@ -19,7 +19,7 @@ struct Used {
 using UsedLinks = std::map<LinkInstance, Used>;
 
 RouteKind route_kind(const Router& router, const Path& path) {
-  if (path.crosses_nodes) return RouteKind::kNetwork;
+  if (path.crosses_network) return RouteKind::kNetwork;
   const bool nvlink = std::ranges::all_of(
       path.links, [&](const PathLink& link) { return link_kind(router, link.link) == LinkKind::kNvLink; });
   return nvlink ? RouteKind::kNvLink : RouteKind::kPcie;

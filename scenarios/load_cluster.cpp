@@ -8,9 +8,6 @@
 namespace orrery {
 namespace {
 
-// One switch and its cable: 130 ns port to port (NVIDIA QM8700 and QM9700 datasheets) and 30 m of fibre at
-// 5 ns/m, rounded.
-constexpr double kHopLatency = 300e-9;
 constexpr std::int64_t kMaxGpusPerNode = 256;
 
 // The keys that describe a node which isn't in the catalogue.
@@ -98,25 +95,6 @@ void catalogued_node(const Section& section, Cluster& cluster) {
   }
 }
 
-void read_fabric(const Section& cluster_section, Fabric& fabric) {
-  const Choices<FabricKind> kinds = {{"none", FabricKind::kNone},
-                                     {"rail-optimised", FabricKind::kRailOptimised},
-                                     {"fat-tree", FabricKind::kFatTree}};
-  fabric.hop_latency_s = kHopLatency;
-  const YamlNode* node = cluster_section.node("fabric");
-  if (node == nullptr) return;
-  fabric.source = "scenario file";
-  if (node->kind == YamlNode::Kind::kScalar) {
-    cluster_section.choice("fabric", fabric.kind, kinds);
-    return;
-  }
-  const Section section(*node, cluster_section.path("fabric"), "fabric", cluster_section.faults());
-  section.choice("kind", fabric.kind, kinds);
-  section.number("oversubscription", fabric.oversubscription, 1, 64);
-  section.integer("nodes_per_leaf", fabric.nodes_per_leaf, 1, kMaxNodes);
-  section.seconds("hop_latency", fabric.hop_latency_s, 1e-3);
-}
-
 // Whether the parts make a cluster whose GPUs can reach each other.
 void check_cluster(const Section& section, const Cluster& cluster) {
   const std::int64_t gpus = std::int64_t{cluster.nodes} * cluster.node.gpus;
@@ -125,13 +103,14 @@ void check_cluster(const Section& section, const Cluster& cluster) {
                                        format_count(kMaxGpus)));
     return;
   }
-  if (cluster.nodes > 1 && cluster.fabric.kind == FabricKind::kNone) {
+  const bool networked = cluster.nodes > cluster.nodes_per_nvlink_domain;
+  if (networked && cluster.fabric.kind == FabricKind::kNone) {
     section.fault(
         "fabric",
         fmt::format("is none, but there are {} nodes; expected rail-optimised or fat-tree", cluster.nodes));
     return;
   }
-  if (cluster.nodes > 1 && cluster.node.nics == 0) {
+  if (networked && cluster.node.nics == 0) {
     section.fault("nics", fmt::format("none, but there are {} nodes; expected at least 1", cluster.nodes));
     return;
   }
@@ -150,6 +129,7 @@ void read_cluster(const Section& file, Scenario& scenario) {
   const Section section(*file.node("cluster"), "cluster", "cluster", file.faults());
   Cluster& cluster = scenario.cluster;
   section.integer("nodes", cluster.nodes, 1, kMaxNodes);
+  section.integer("nvlink_domain", cluster.nodes_per_nvlink_domain, 1, kMaxNodes);
   read_fabric(section, cluster.fabric);
   if (section.has("node")) {
     catalogued_node(section, cluster);
@@ -158,6 +138,8 @@ void read_cluster(const Section& file, Scenario& scenario) {
   }
   cluster.name = fmt::format("{} x {}", cluster.nodes, cluster.node.name);
   section.text("name", cluster.name);
+  if (cluster.nodes > 1 && cluster.fabric.routing == FabricRouting::kFeedback)
+    scenario.notes.push_back("queue feedback counts as adaptive routing, its ideal, in a step");
   if (file.faults().count() == before) check_cluster(section, cluster);
 }
 

@@ -14,6 +14,7 @@
 #include "planner/partition.hpp"
 #include "planner/placement.hpp"
 #include "planner/plan.hpp"
+#include "simulator/fabric_study.hpp"
 #include "simulator/job.hpp"
 #include "topology/cluster.hpp"
 #include "topology/profile.hpp"
@@ -53,6 +54,7 @@ struct Scenario {
   std::vector<std::pair<RankId, double>> stragglers;
   std::vector<Fault> faults;
   PartitionRequest partition;
+  TrafficRequest traffic;  // What `orrery fabric` sends over the fabric.
   Outputs output;
   std::vector<std::string> notes;  // What reading assumed.
 };

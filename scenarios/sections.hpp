@@ -14,6 +14,9 @@ inline constexpr std::int64_t kMaxGpus = std::int64_t{1} << 20;
 // REQUIRES: the sequence is read: an inline model was made for it unless it says otherwise.
 void read_model(const Section& file, Scenario& scenario);
 void read_cluster(const Section& file, Scenario& scenario);
+// What `cluster.fabric` says.
+void read_fabric(const Section& cluster, Fabric& fabric);
+void read_traffic(const Section& file, Scenario& scenario);
 void read_plan(const Section& file, Scenario& scenario);
 void read_recompute(const Section& plan, Plan& settings);
 // Binds the GPUs of the cluster's nodes. REQUIRES: the cluster is read.

@@ -14,13 +14,25 @@
 namespace orrery {
 namespace {
 
-std::string_view name(FabricKind kind) {
-  switch (kind) {
-    case FabricKind::kNone: return "none";
-    case FabricKind::kRailOptimised: return "rail-optimised";
-    case FabricKind::kFatTree: return "fat-tree";
+// The fabric in a few words.
+std::string fabric_text(const Cluster& cluster) {
+  const Fabric& fabric = cluster.fabric;
+  std::string text(to_string(fabric.kind));
+  if (fabric.kind == FabricKind::kTorus) {
+    text += fmt::format(" of {}", fmt::join(fabric.torus, " x "));
+  } else {
+    text += fmt::format(", {} nodes per leaf", fabric.nodes_per_leaf);
   }
-  return "";
+  if (fabric.kind == FabricKind::kDragonfly)
+    text += fmt::format(", groups of {} switches with {} global links", fabric.switches_per_group,
+                        fabric.global_links);
+  for (const FabricTier& tier : fabric.tiers)
+    text += fmt::format(", a tier that joins {} at {}:1", tier.joins, tier.oversubscription);
+  if (fabric.routing != FabricRouting::kAdaptive)
+    text += fmt::format(", {} routing", to_string(fabric.routing));
+  if (cluster.nodes_per_nvlink_domain > 1)
+    text += fmt::format(", NVLink domains of {} nodes", cluster.nodes_per_nvlink_domain);
+  return text;
 }
 
 using Out = std::back_insert_iterator<std::string>;
@@ -148,7 +160,7 @@ std::string describe(const Cluster& cluster) {
   std::string text = fmt::format("{} x {}: {} x {}", format_count(cluster.nodes), cluster.node.name,
                                  format_count(cluster.gpu_count()), cluster.node.gpu.name);
   if (cluster.nodes > 1) {
-    text += fmt::format(", {}, {} nodes per leaf", name(cluster.fabric.kind), cluster.fabric.nodes_per_leaf);
+    text += ", " + fabric_text(cluster);
   }
   return text;
 }

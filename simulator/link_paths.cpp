@@ -7,10 +7,12 @@
 namespace orrery::folding {
 namespace {
 
-// A device of another node; what lies on this one's node is the same for all of them.
+// A device that is reached over the network; what lies on this one's node is the same for all of them with
+// the same index.
 std::int32_t far_device(const Cluster& cluster, std::int32_t device) {
-  assert(cluster.nodes > 1);
-  return device < cluster.node.gpus ? cluster.node.gpus : 0;
+  const std::int32_t domain = cluster.gpus_per_domain();
+  assert(cluster.gpu_count() > domain);
+  return device % cluster.node.gpus + (device < domain ? domain : 0);
 }
 
 // The links of `path` at places that `wanted` accepts.
@@ -36,7 +38,7 @@ double LinkPaths::append_binding(std::int32_t from_device, std::int32_t to_devic
   if (touched(from_device) || touched(to_device)) {
     const Path path = router_.path(from_device, to_device);
     add_narrowed(path, node(from_device), begin, links);
-    if (path.crosses_nodes) add_narrowed(path, node(to_device), begin, links);
+    if (node(from_device) != node(to_device)) add_narrowed(path, node(to_device), begin, links);
   }
   return latency_s;
 }
@@ -100,7 +102,7 @@ std::vector<NarrowedLink> nvlinks_of(const Router& router, std::int32_t device) 
 
 std::vector<NarrowedLink> nic_links_of(const Router& router, std::int32_t device) {
   const Cluster& cluster = router.cluster();
-  if (cluster.nodes == 1) return {};
+  if (cluster.nodes <= cluster.nodes_per_nvlink_domain) return {};
   const std::int32_t at = device / cluster.node.gpus, far = far_device(cluster, device);
   const auto wanted = [&](const LinkPlace& place) {
     return place.kind == LinkPlace::Kind::kNicCable && place.node == at;

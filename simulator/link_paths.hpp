@@ -23,12 +23,13 @@ class LinkPaths {
   double append_binding(std::int32_t from_device, std::int32_t to_device, std::vector<PathLink>& links) const;
   double append_host_binding(std::int32_t device, bool to_host, std::vector<PathLink>& links) const;
   std::int32_t leaf(std::int32_t device) const { return router_.leaf(device); }
-  // REQUIRES: the cluster has several nodes.
+  // REQUIRES: the cluster has several NVLink domains.
   void append_binding_to_leaf(std::int32_t device, std::vector<PathLink>& links) const;
   void append_binding_from_leaf(std::int32_t device, std::vector<PathLink>& links) const;
-  void append_binding_trunk(std::int32_t leaf, bool up, std::vector<PathLink>& links) const {
-    router_.append_binding_trunk(leaf, up, links);
+  void append_binding_between_leaves(std::int32_t from, std::int32_t to, std::vector<PathLink>& links) const {
+    router_.append_binding_between_leaves(from, to, links);
   }
+  bool parts_join() const { return router_.parts_join(); }
   LinkInstance link_count() const { return router_.link_count(); }
   const Cluster& cluster() const { return router_.cluster(); }
 

@@ -20,7 +20,9 @@ class Finder {
         profile_(profile),
         lists_(lists),
         counter_(router),
-        machine_(collective_machine(router.cluster().node)) {}
+        machine_(collective_machine(router.cluster().node)) {
+    machine_.nics *= router.cluster().nodes_per_nvlink_domain;
+  }
 
   Places find() {
     for (std::size_t a = 0; a < program_.axes.size(); ++a) {
@@ -56,7 +58,7 @@ class Finder {
       found_.members.push_back({rank.value, traffic[role(rank).index()].*kind});
       devices.push_back(device(rank));
     }
-    const Layout layout = lay_out(std::move(devices), router_.cluster().node.gpus);
+    const Layout layout = lay_out(std::move(devices), router_.cluster().gpus_per_domain());
     const bool ring = kind == &RoleTraffic::rings;
     (ring ? add_ring : add_all_to_all)(layout, router_, counter_);
     GroupShape shape = layout.shape(router_.cluster().node);

@@ -39,7 +39,7 @@ std::int64_t LinkCounter::take(std::vector<LinkUse>& uses) {
   return rate;
 }
 
-Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node) {
+Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_domain) {
   Layout group;
   std::ranges::sort(devices);
   group.devices = std::move(devices);
@@ -47,7 +47,7 @@ Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node) {
   const auto size = static_cast<std::int32_t>(group.devices.size());
   for (std::int32_t begin = 0; begin < size;) {
     const auto node = [&](std::int32_t i) {
-      return group.devices[static_cast<std::size_t>(i)] / gpus_per_node;
+      return group.devices[static_cast<std::size_t>(i)] / gpus_per_domain;
     };
     std::int32_t end = begin + 1;
     while (end < size && node(end) == node(begin)) ++end;
@@ -104,32 +104,49 @@ void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter
 
 namespace {
 
-// Messages that change leaf switches: from a member to every member that is neither on its node nor under its
-// leaf switch. As many come down as go up.
-void add_trunks(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
-  const auto size = static_cast<std::int32_t>(group.devices.size());
+// Messages from one leaf switch to another: of each member to every member that isn't on its own node.
+void add_between_leaves(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
   std::map<std::int32_t, std::int32_t> under;  // Members by leaf switch.
   for (const std::int32_t device : group.devices) ++under[router.leaf(device)];
-  std::map<std::int32_t, std::int32_t> leaving;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inside;  // Pairs that share a node.
   for (const Range node : group.nodes) {
-    std::map<std::int32_t, std::int32_t> here;  // Of this node, by leaf switch.
+    std::map<std::int32_t, std::int32_t> here;
     for (std::int32_t i = node.begin; i < node.end; ++i)
       ++here[router.leaf(group.devices[static_cast<std::size_t>(i)])];
-    for (const auto& [leaf, members] : here)
-      leaving[leaf] += members * (size - under[leaf] - (node.size() - members));
+    for (const auto& [a, from] : here)
+      for (const auto& [b, to] : here) inside[{a, b}] += from * to;
   }
   std::vector<PathLink> path;
-  for (const auto& [leaf, messages] : leaving) {
-    path.clear();
-    router.append_binding_trunk(leaf, true, path);
-    router.append_binding_trunk(leaf, false, path);
-    if (messages > 0) counter.add(path, messages);
-  }
+  for (const auto& [a, from] : under)
+    for (const auto& [b, to] : under) {
+      path.clear();
+      router.append_binding_between_leaves(a, b, path);
+      if (path.empty()) continue;
+      const auto same_node = inside.find({a, b});
+      const std::int32_t messages = from * to - (same_node == inside.end() ? 0 : same_node->second);
+      if (messages > 0) counter.add(path, messages);
+    }
+}
+
+// Where the way of a message depends on both of its ends.
+void add_pairs(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
+  std::vector<PathLink> path;
+  for (const std::int32_t from : group.devices)
+    for (const std::int32_t to : group.devices) {
+      if (from == to) continue;
+      path.clear();
+      router.append_binding(from, to, path);
+      counter.add(path, 1);
+    }
 }
 
 }  // namespace
 
 void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& counter) {
+  if (group.nodes.size() > 1 && !router.parts_join()) {
+    add_pairs(group, router, counter);
+    return;
+  }
   const auto size = static_cast<std::int32_t>(group.devices.size());
   std::vector<PathLink> path;
   for (const Range node : group.nodes) {
@@ -148,7 +165,7 @@ void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& c
       counter.add(path, size - node.size());
     }
   }
-  if (group.nodes.size() > 1) add_trunks(group, router, counter);
+  if (group.nodes.size() > 1) add_between_leaves(group, router, counter);
 }
 
 }  // namespace orrery::folding

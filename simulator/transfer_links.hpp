@@ -33,7 +33,7 @@ class LinkCounter {
   std::vector<LinkUse> current_;
 };
 
-// A group's devices in ascending order, node by node.
+// A group's devices in ascending order, node by node. Nodes of one NVLink domain count as one here.
 struct Layout {
   std::vector<std::int32_t> devices;
   std::vector<Range> nodes;  // Into devices.
@@ -41,7 +41,7 @@ struct Layout {
 
   GroupShape shape(const NodeType& node) const;
 };
-Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node);
+Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_domain);
 
 void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter);
 void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& counter);

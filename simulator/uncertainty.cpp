@@ -59,7 +59,7 @@ struct ClassFamilies {
 class Families {
  public:
   Families(const Job& job, const Cluster& cluster)
-      : job_(job), per_node_(cluster.node.gpus), coordinates_(coordinates(*job.program)) {
+      : job_(job), per_node_(cluster.gpus_per_domain()), coordinates_(coordinates(*job.program)) {
     for (const JobClass& rank_class : job.classes) by_class_.push_back(families_of(rank_class));
     of_transfer_.assign(job.transfers.size(), std::nullopt);
     for (const Rendezvous& meeting : job.rendezvous) {

@@ -84,26 +84,30 @@ std::vector<NamedNode> meshed_nodes() {
   };
 }
 
-// 18 trays of 4 GPUs and 2 CPUs whose GPUs share one NVLink domain. A GPU hangs on its CPU by NVLink-C2C at
+// A tray has 4 GPUs and 2 CPUs; 18 trays whose GPUs share one NVLink domain are a rack. As a node of its own
+// a tray is joined to the others by Cluster::nodes_per_nvlink_domain. A GPU hangs on its CPU by NVLink-C2C at
 // 450 GB/s and direction; it is drawn here at the NIC's PCIe rate, which is too slow for offloading to the
 // host.
 std::vector<NamedNode> rack_nodes() {
-  const auto node = [](std::vector<std::string> names, const char* gpu_name, const char* label, double pcie,
-                       double gigabits, const char* source) {
+  const auto node = [](std::vector<std::string> names, const char* gpu_name, const char* label,
+                       std::int32_t trays, double pcie, double gigabits, std::string source) {
     NodeLayout layout{
-        label, 72, 72, 72, 36, 18 * kNcclNvLink100, pcie, kNcclEmeraldRapids, nic_rate(gigabits), source};
+        label, 4 * trays,          4 * trays,          4 * trays,        2 * trays, 18 * kNcclNvLink100,
+        pcie,  kNcclEmeraldRapids, nic_rate(gigabits), std::move(source)};
     layout.cpus_per_board = 2;
     return NamedNode{std::move(names), build_node(layout, known_gpu(gpu_name))};
   };
+  const std::string gb200 =
+      "NVIDIA GB200 NVL72 and DGX GB200 user guides: 18 NVLink 5 per GPU, 4 NDR ports per tray; host links "
+      "drawn as PCIe; link rates: NCCL topology model";
+  const std::string gb300 =
+      "NVIDIA GB300 NVL72 datasheet, 2025: 18 NVLink 5 per GPU, 4 XDR ports per tray on PCIe 6; host links "
+      "drawn as PCIe; link rates: NCCL topology model";
   return {
-      node({"gb200-nvl72", "dgx-gb200"}, "gb200", "GB200-NVL72", kNcclPcieGen5, 400,
-           "NVIDIA GB200 NVL72 and DGX GB200 user guides: 18 NVLink 5 per GPU, 4 NDR ports per tray; host "
-           "links drawn as "
-           "PCIe; link rates: NCCL topology model"),
-      node({"gb300-nvl72", "dgx-gb300"}, "gb300", "GB300-NVL72", 2 * kNcclPcieGen5, 800,
-           "NVIDIA GB300 NVL72 datasheet, 2025: 18 NVLink 5 per GPU, 4 XDR ports per tray on PCIe 6; host "
-           "links drawn "
-           "as PCIe; link rates: NCCL topology model"),
+      node({"gb200-nvl72", "dgx-gb200"}, "gb200", "GB200-NVL72", 18, kNcclPcieGen5, 400, gb200),
+      node({"gb300-nvl72", "dgx-gb300"}, "gb300", "GB300-NVL72", 18, 2 * kNcclPcieGen5, 800, gb300),
+      node({"gb200-tray"}, "gb200", "GB200-tray", 1, kNcclPcieGen5, 400, gb200),
+      node({"gb300-tray"}, "gb300", "GB300-tray", 1, 2 * kNcclPcieGen5, 800, gb300),
   };
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/dtype.hpp"
 #include "base/ids.hpp"
+#include "topology/fabric.hpp"
 
 namespace orrery {
 
@@ -68,25 +69,17 @@ struct NodeType {
   std::string source;
 };
 
-enum class FabricKind : std::uint8_t { kNone, kRailOptimised, kFatTree };
-
-// The network between nodes. In a rail-optimised fabric NIC i of every node of a pod hangs on leaf
-// switch i; in a fat tree all NICs of a node hang on the same leaf.
-struct Fabric {
-  FabricKind kind = FabricKind::kRailOptimised;
-  std::int32_t nodes_per_leaf = 32;  // Nodes whose NICs reach each other through leaf switches only.
-  double oversubscription = 1.0;     // Leaf: bandwidth down / bandwidth up.
-  double hop_latency_s = 0;          // Per switch passed.
-  std::string source;
-};
-
 struct Cluster {
   std::string name;
   NodeType node;
   std::int32_t nodes = 1;
   Fabric fabric;
+  // So many nodes in a row share their NVSwitches: the trays of a rack (18 of 4 GPUs in an NVL72). Their GPUs
+  // reach each other as those of one node do.
+  std::int32_t nodes_per_nvlink_domain = 1;
 
   std::int32_t gpu_count() const { return node.gpus * nodes; }
+  std::int32_t gpus_per_domain() const { return node.gpus * nodes_per_nvlink_domain; }
 };
 
 // ---- Paths.
@@ -102,7 +95,7 @@ struct PathLink {
 struct Path {
   std::vector<PathLink> links;  // In travel order.
   double latency_s = 0;
-  bool crosses_nodes = false;
+  bool crosses_network = false;
 
   double bytes_per_s() const;  // Of the narrowest link; infinite for an empty path.
 };
@@ -112,7 +105,7 @@ struct LinkPlace {
   enum class Kind : std::uint8_t { kInNode, kNicCable, kTrunk };
   Kind kind = Kind::kInNode;
   std::int32_t node = -1;  // −1 for a trunk, which belongs to the fabric.
-  std::int32_t index = 0;  // Into NodeType::links; the NIC whose cable it is; the leaf switch.
+  std::int32_t index = 0;  // Into NodeType::links; the NIC whose cable it is; the fabric's cable or bundle.
   bool forward = true;     // In a node from `a` to `b`; out of the NIC; up to the spine.
 };
 
@@ -128,7 +121,10 @@ class Router {
   Router& operator=(Router&&) noexcept;
 
   // GPU to GPU: NVLink where there is some, else PCIe; between nodes each GPU uses its nearest NIC (the
-  // one of the same index where several are equally near, so that peers stay on their rail).
+  // one of the same index where several are equally near, so that peers stay on their rail). Where rails
+  // aren't joined, traffic to another one first goes to its node's GPU with the receiver's index. In the
+  // fabric it takes one path (FabricRouting::kEcmp: the one that its ends hash to), over bundles of cables
+  // where flows are spread over them.
   Path path(std::int32_t from_device, std::int32_t to_device) const;
 
   // GPU to the memory of its nearest CPU (`to_host`) or back. THROWS Error(kInput) when the node has no CPU.
@@ -141,14 +137,15 @@ class Router {
   double append_binding(std::int32_t from_device, std::int32_t to_device, std::vector<PathLink>& links) const;
   double append_host_binding(std::int32_t device, bool to_host, std::vector<PathLink>& links) const;
 
-  // The two halves of path() between different nodes: GPU to its leaf switch, leaf switch to GPU, and what
-  // lies between two leaf switches (nothing when they are the same). For traffic patterns that count users
-  // per link instead of walking every pair.
+  // The parts of path() between different nodes: GPU to its leaf switch, leaf switch to GPU, and what lies
+  // between two leaf switches (nothing when they are the same). For traffic patterns that count users per
+  // link instead of walking every pair; only right where parts_join().
   std::int32_t leaf(std::int32_t device) const;
   void append_binding_to_leaf(std::int32_t device, std::vector<PathLink>& links) const;
   void append_binding_from_leaf(std::int32_t device, std::vector<PathLink>& links) const;
-  // Up (towards the spine) or down, empty when the leaf switch isn't oversubscribed.
-  void append_binding_trunk(std::int32_t leaf, bool up, std::vector<PathLink>& links) const;
+  void append_binding_between_leaves(std::int32_t from, std::int32_t to, std::vector<PathLink>& links) const;
+  // Whether each part depends on its own ends only: not with ECMP, nor where rails aren't joined.
+  bool parts_join() const;
 
   // Link instances are numbered 0 … count − 1.
   LinkInstance link_count() const;

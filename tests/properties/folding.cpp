@@ -8,6 +8,7 @@
 
 #include "base/random.hpp"
 #include "model/program.hpp"
+#include "simulator/collective_cost.hpp"
 #include "tests/properties/rank_spans.hpp"
 #include "tests/simulator/machines.hpp"
 
@@ -158,6 +159,8 @@ TEST_CASE("random programs on random machines, folded and unfolded", "[propertie
         cluster_of(nodes[random.between(0, 3)], (world + 7) / 8, static_cast<double>(random.between(1, 5)),
                    static_cast<std::int32_t>(random.between(1, 4)));
     cluster.fabric.kind = random.between(0, 1) == 0 ? FabricKind::kRailOptimised : FabricKind::kFatTree;
+    if (trial % 3 == 2) randomize_fabric(random, cluster);
+    if (trial % 5 == 4 && collective_machine(cluster.node).nvswitch) cluster.nodes_per_nvlink_domain = 2;
     JobOptions options;
     for (std::int64_t n = random.between(0, 2); n-- > 0;)
       options.stragglers.push_back({RankId(random.between(0, world - 1)), 1.0 + random.uniform()});

@@ -73,6 +73,7 @@ TEST_CASE("random faults on random machines, folded and unfolded, in both engine
     Cluster cluster = cluster_of(nodes[random.between(0, 2)], std::max(2, (world + 7) / 8),
                                  static_cast<double>(random.between(1, 3)), 2);
     cluster.fabric.kind = random.between(0, 1) == 0 ? FabricKind::kRailOptimised : FabricKind::kFatTree;
+    if (trial % 3 == 2) randomize_fabric(random, cluster);
     Profile profile = default_profile(cluster.node.gpu);
     if (trial % 2 == 0) profile.transfer_interference = 1.5;
     JobOptions options;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.hpp"
 #include "model/program.hpp"
 #include "simulator/engine.hpp"
 #include "topology/cluster.hpp"
@@ -35,6 +36,23 @@ inline Cluster cluster_of(const char* name, std::int32_t nodes, double oversubsc
   cluster.fabric.nodes_per_leaf = nodes_per_leaf;
   cluster.fabric.oversubscription = oversubscription;
   return cluster;
+}
+
+// Any kind of fabric with any routing, for the cluster's nodes. Some take more nodes than there were.
+inline void randomize_fabric(Random& random, Cluster& cluster) {
+  Fabric& fabric = cluster.fabric;
+  const FabricKind kinds[] = {FabricKind::kRailOptimised, FabricKind::kFatTree, FabricKind::kRailOnly,
+                              FabricKind::kDragonfly, FabricKind::kTorus};
+  fabric.kind = kinds[random.between(0, 4)];
+  fabric.routing = random.between(0, 1) == 0 ? FabricRouting::kAdaptive : FabricRouting::kEcmp;
+  fabric.hash_seed = static_cast<std::uint64_t>(random.between(0, 1000));
+  if (random.between(0, 2) == 0) fabric.tiers = {{2, 1.5}};
+  fabric.switches_per_group = 2;
+  fabric.global_links = 8;
+  if (fabric.kind != FabricKind::kTorus) return;
+  const std::int32_t width = cluster.nodes > 3 ? 2 : 1, height = (cluster.nodes + width - 1) / width;
+  fabric.torus = {width, height};
+  cluster.nodes = width * height;
 }
 
 // One isolated step on an ideal machine.

@@ -31,7 +31,9 @@ Cluster random_cluster(Random& random) {
   Cluster cluster =
       testing::cluster_of(nodes[random.between(0, 3)], static_cast<std::int32_t>(random.between(1, 5)), 4,
                           static_cast<std::int32_t>(random.between(1, 3)));
-  if (random.between(0, 1) == 0) cluster.fabric.kind = FabricKind::kFatTree;
+  testing::randomize_fabric(random, cluster);
+  if (cluster.nodes > 2 && collective_machine(cluster.node).nvswitch && random.between(0, 2) == 0)
+    cluster.nodes_per_nvlink_domain = 2;
   return cluster;
 }
 
@@ -39,7 +41,7 @@ Cluster random_cluster(Random& random) {
 
 TEST_CASE("an all-to-all uses links as all its pairs do one by one", "[simulator]") {
   Random random(3);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 200; ++trial) {
     const Router router(random_cluster(random));
     const std::vector<std::int32_t> devices = random_devices(random, router.cluster());
     LinkCounter counter(router);
@@ -59,7 +61,7 @@ TEST_CASE("an all-to-all uses links as all its pairs do one by one", "[simulator
       return result;
     };
     const Counted pairs = counted();
-    add_all_to_all(lay_out(devices, router.cluster().node.gpus), router, counter);
+    add_all_to_all(lay_out(devices, router.cluster().gpus_per_domain()), router, counter);
     const Counted group = counted();
     INFO("trial " << trial << ", " << devices.size() << " ranks");
     CHECK(group.uses == pairs.uses);
@@ -72,7 +74,8 @@ TEST_CASE("a ring never asks for more than its links have, and its rate is the m
   Random random(4);
   for (int trial = 0; trial < 60; ++trial) {
     const Router router(random_cluster(random));
-    const Layout group = lay_out(random_devices(random, router.cluster()), router.cluster().node.gpus);
+    const Layout group =
+        lay_out(random_devices(random, router.cluster()), router.cluster().gpus_per_domain());
     if (group.devices.size() == 1) continue;
     LinkCounter counter(router);
     add_ring(group, router, counter);

@@ -42,7 +42,7 @@ TEST_CASE("every listed machine exists, is complete and says where it is from", 
     cluster.nodes = 2;
     CHECK_FALSE(cluster.node.source.empty());
     const Router router(cluster);  // Throws where a GPU can't reach something.
-    CHECK(router.path(0, cluster.node.gpus).crosses_nodes);
+    CHECK(router.path(0, cluster.node.gpus).crosses_network);
     CHECK_FALSE(router.host_path(0, true).links.empty());
   }
 }

@@ -37,7 +37,7 @@ TEST_CASE("inside a node traffic takes NVLink", "[topology]") {
   CHECK(names(router, path) == Names{"node1.gpu1 → node1.nvswitch0", "node1.nvswitch0 → node1.gpu6"});
   CHECK(path.bytes_per_s() == Approx(370.8e9));
   CHECK(path.latency_s == Approx(0.6e-6));
-  CHECK_FALSE(path.crosses_nodes);
+  CHECK_FALSE(path.crosses_network);
   CHECK(router.path(3, 3).links.empty());
   CHECK(router.path(3, 3).bytes_per_s() == std::numeric_limits<double>::infinity());
 }
@@ -50,7 +50,7 @@ TEST_CASE("on its rail and in its pod traffic passes one leaf switch", "[topolog
                                      "node1.nic3 → node1.pcie3", "node1.pcie3 → node1.gpu3"});
   CHECK(path.bytes_per_s() == Approx(48e9));         // PCIe Gen5 x16 is narrower than 400 Gb/s.
   CHECK(path.latency_s == Approx(2.7e-6 + 130e-9));  // Four PCIe segments, two NICs, one switch.
-  CHECK(path.crosses_nodes);
+  CHECK(path.crosses_network);
 }
 
 TEST_CASE("other pods and other rails are reached through the spine", "[topology]") {

@@ -96,6 +96,7 @@ _orrery() {
     'validate:hold predictions against a table of measurements'
     'graph:check, explain or draw the graph of a model'
     'partition:compare placements of single ops on the devices of a machine'
+    'fabric:compare routings of the network between nodes'
     'plan:take over plans from the settings of training frameworks'
     'topo:show, check, convert and compare topologies of machines'
     'diagnose:find what holds a machine or a job back'
@@ -128,6 +129,9 @@ _orrery() {
           _arguments $_orrery_machine '--json[write the findings as JSON]:file:_files' "--quiet[leave out the readers' notes]" ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
         catalogue) _arguments '--help[print help]' ;;
+        fabric)
+          _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         partition)
           _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
             '--strategy[the one to look at]:strategy:(all per-layer per-operator nvlink-neighbourhood)' \
