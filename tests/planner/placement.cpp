@@ -10,6 +10,7 @@
 #include "base/random.hpp"
 #include "planner/lower.hpp"
 #include "planner/placement_cost.hpp"
+#include "planner/placement_levels.hpp"
 #include "planner/placement_search.hpp"
 #include "simulator/engine.hpp"
 #include "tests/planner/shapes.hpp"
@@ -297,6 +298,32 @@ TEST_CASE("the machine divides into pods, nodes, sockets and switches", "[planne
   CHECK(all.boxes[1].boxes[1].boxes[0].boxes[1].devices == std::vector<std::int32_t>{26, 27});
   // Behind an NVSwitch nothing tells GPUs apart.
   CHECK(PlacementMachine(servers("dgx-h100", 1)).boxes().boxes.empty());
+}
+
+TEST_CASE("groups over several nodes divide into two levels", "[planner]") {
+  Cluster cluster = servers("dgx-h100", 2);
+  const PlacementMachine machine(cluster);
+  std::vector<std::int32_t> order(16);
+  std::iota(order.begin(), order.end(), 0);
+  const std::vector<RankId> four = {RankId(0), RankId(1), RankId(8), RankId(9)};
+  const auto levels = group_levels({"dp", {four}}, machine, order);
+  REQUIRE(levels);
+  CHECK(levels->inside == std::vector<std::vector<RankId>>{{RankId(0), RankId(1)}, {RankId(8), RankId(9)}});
+  CHECK(levels->across == std::vector<std::vector<RankId>>{{RankId(0), RankId(8)}, {RankId(1), RankId(9)}});
+  CHECK_FALSE(group_levels({"dp", {{RankId(0), RankId(1)}}}, machine, order));             // One node.
+  CHECK_FALSE(group_levels({"dp", {{RankId(0), RankId(8)}}}, machine, order));             // One on each.
+  CHECK_FALSE(group_levels({"dp", {{RankId(0), RankId(1), RankId(8)}}}, machine, order));  // Unequal.
+  RankTraffic traffic;
+  traffic.world_size = 16;
+  traffic.axes = {{"dp", {four}}};
+  traffic.groups = {{AxisId(0), four, Purpose::kGradientReduce, kMB}};
+  const auto times = level_times(traffic, machine, default_profile(cluster.node.gpu), order);
+  REQUIRE(times.size() == 2);
+  CHECK(times[1].per_node == 2);
+  CHECK(times[1].nodes == 2);
+  // Between the nodes each GPU sends 2 · 1/2 of its half: not less than over its NIC's 50 GB/s.
+  CHECK(times[1].by_level.seconds() > 128.0 * 1024 * 1024 / 50e9);
+  CHECK(times[1].flat.seconds() > times[0].flat.seconds());
 }
 
 TEST_CASE("a placement changes devices alone, and on a symmetric machine not the time", "[planner]") {
