@@ -80,7 +80,9 @@ PlacementRow assess(const Scenario& scenario, const RankTraffic& traffic, Progra
     row.refused = error.what();
     return row;
   }
-  row.cost = placement_cost(traffic, PlacementMachine(one.cluster), row.placement.device_of);
+  const PlacementMachine machine(one.cluster);
+  row.cost = placement_cost(traffic, machine, row.placement.device_of);
+  row.levels = level_times(traffic, machine, scenario.profile, row.placement.device_of);
   program.device_of = row.placement.device_of;
   JobOptions options;
   options.fold = scenario.fold;

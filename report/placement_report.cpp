@@ -52,6 +52,12 @@ std::string spread_lines(const PlacementRow& row) {
                         axis.size, bytes_text(axis.bytes), axis.over_nodes, axis.most_nodes, axis.mean_hops,
                         axis.largest_hops);
   }
+  for (const LevelTimes& times : row.levels) {
+    text += fmt::format(
+        "  all-reduce of {} on every {} group at once: {} flat, {} by level ({} GPUs on each of {} nodes)\n",
+        format_bytes(static_cast<double>(times.bytes)), times.axis, format_time(times.flat),
+        format_time(times.by_level), times.per_node, times.nodes);
+  }
   if (!row.placement.made_by.empty()) text += fmt::format("  made by {}\n", row.placement.made_by);
   return text;
 }
@@ -89,6 +95,16 @@ Json row_json(const PlacementRow& row) {
                     {"largest_pcie_hops", axis.largest_hops}});
   }
   json["axes"] = std::move(axes);
+  Json levels = Json::array();
+  for (const LevelTimes& times : row.levels) {
+    levels.push_back({{"axis", times.axis},
+                      {"gpus_per_node", times.per_node},
+                      {"nodes", times.nodes},
+                      {"bytes", times.bytes},
+                      {"flat_s", times.flat.seconds()},
+                      {"by_level_s", times.by_level.seconds()}});
+  }
+  json["all_reduces"] = std::move(levels);
   json["made_by"] = row.placement.made_by;
   json["gpu_of_rank"] = row.placement.device_of;
   return json;

@@ -6,6 +6,7 @@
 
 #include "planner/placement.hpp"
 #include "planner/placement_cost.hpp"
+#include "planner/placement_levels.hpp"
 #include "scenarios/scenario.hpp"
 
 namespace orrery {
@@ -16,6 +17,7 @@ struct PlacementRow {
   std::string refused;  // Why there is no such placement; everything below is then empty.
   RankPlacement placement;
   PlacementCost cost;
+  std::vector<LevelTimes> levels;
   double step_time_s = 0, makespan_s = 0;
   std::int32_t rank_classes = 0;  // That the engine told apart.
 };

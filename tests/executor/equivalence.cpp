@@ -167,6 +167,21 @@ TEST_CASE("experts with a tensor-parallel degree of their own compute the graph"
   }
 }
 
+TEST_CASE("ranks compute the same on whatever devices they are", "[executor]") {
+  PlanShorthand plan;
+  plan.tp = plan.pp = plan.dp = 2;
+  plan.global_batch = 8;
+  plan.settings.sequence = 8;
+  const Graph graph = build_training_graph(test::tiny_llama(), DType::kBf16);
+  Plan placed = expand(plan, graph, 8);
+  placed.device_of = {5, 0, 7, 2, 4, 1, 6, 3};
+  const Program program = lower(graph, placed);
+  REQUIRE(verify(program).empty());
+  check_program(graph, program,
+                bind(graph, placed.microbatch_size, placed.sequence, placed.expert_slot_factor()),
+                placed.global_batch() / placed.microbatch_size);
+}
+
 TEST_CASE("random plans compute the loss and gradients of the whole graph", "[executor]") {
   Random random(20260211);
   std::map<std::string, int> of_schedule;

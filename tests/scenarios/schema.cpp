@@ -28,15 +28,16 @@ const json& section_schema(const std::string& section) {
 std::string path_of(const std::string& section) {
   if (section == "scenario") return "";
   if (section == "fabric") return "cluster.fabric.";
-  if (section == "overlap" || section == "recompute") return "plan." + section + ".";
+  if (section == "overlap" || section == "recompute" || section == "placement")
+    return "plan." + section + ".";
   if (section == "experts" || section == "latent") return "model." + section + ".";
   return section + ".";
 }
 
 // Sections whose values a single override can set in the small scenario.
 std::vector<std::string> reachable() {
-  return {"scenario", "model", "experts", "latent", "cluster",
-          "fabric",   "plan",  "overlap", "engine", "profile"};
+  return {"scenario", "model",   "experts", "latent",  "cluster",  "fabric",
+          "plan",     "overlap", "engine",  "profile", "placement"};
 }
 
 }  // namespace

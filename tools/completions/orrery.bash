@@ -23,6 +23,8 @@ _orrery() {
     words="auto scenario hf fx fx-text onnx chakra"
   elif [[ $before == --strategy ]]; then
     words="all per-layer per-operator nvlink-neighbourhood"
+  elif [[ $before == --policy ]]; then
+    words="all file linear round-robin-nodes round-robin-sockets list graph exact"
   elif [[ $before == --engine ]]; then
     words="fast simgrid both"
   elif [[ $before == --set ]]; then
@@ -34,6 +36,7 @@ _orrery() {
       memory*) words="--json --offsets --set --role --all-roles --threads --help" ;;
       fabric*) words="--json --set --help" ;;
       partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;
+      placement*) words="--policy --json --rankfile --script --host --nic-prefix --set --help" ;;
       validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;

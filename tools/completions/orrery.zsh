@@ -97,6 +97,7 @@ _orrery() {
     'graph:check, explain or draw the graph of a model'
     'partition:compare placements of single ops on the devices of a machine'
     'fabric:compare routings of the network between nodes'
+    'placement:compare which GPU, NIC and CPU each rank gets'
     'plan:take over plans from the settings of training frameworks'
     'topo:show, check, convert and compare topologies of machines'
     'diagnose:find what holds a machine or a job back'
@@ -136,6 +137,12 @@ _orrery() {
           _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
             '--strategy[the one to look at]:strategy:(all per-layer per-operator nvlink-neighbourhood)' \
             '--min-piece[ops that a piece has at least]:number' '--max-piece[ops that a piece has at most]:number' \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
+        placement)
+          _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
+            '--policy[the one to look at]:policy:(all file linear round-robin-nodes round-robin-sockets list graph exact)' \
+            "--rankfile[write Open MPI's rank file]:file:_files" '--script[write a script that binds each process]:file:_files' \
+            '*--host[name of a node, in order]:host:_hosts' "--nic-prefix[of the NICs' names]:prefix" \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         validate)
           _arguments '--help[print help]' '--json[write groups, refusals and rows as JSON]:file:_files' \
