@@ -252,6 +252,20 @@ Topology open_topology() {
   return topology;
 }
 
+// libhwloc 2.9 dereferences the sets of processors and NUMA nodes without looking whether the file has them.
+void check_sets(const XmlElement& element, std::string_view file) {
+  const std::string* type = element.find("type");
+  if (element.name == "object" && type == nullptr)
+    fail(ErrorKind::kInput, "{}: line {}: <object> without type", file, element.line);
+  if (element.name == "object" && *type != "Bridge" && *type != "PCIDev" && *type != "OSDev" &&
+      *type != "Misc")
+    for (const char* set : {"cpuset", "complete_cpuset", "nodeset", "complete_nodeset"})
+      if (element.find(set) == nullptr || element.find(set)->empty())
+        fail(ErrorKind::kInput, "{}: line {}: {} without {}; was the file edited?", file, element.line, *type,
+             set);
+  for (const XmlElement& child : element.children) check_sets(child, file);
+}
+
 }  // namespace
 
 HostImport read_hwloc_xml(std::string_view text, std::string_view file) {
@@ -262,6 +276,7 @@ HostImport read_hwloc_xml(std::string_view text, std::string_view file) {
   if (root.name != "topology")
     fail(ErrorKind::kInput, "{}: line {}: the root is <{}>; hwloc's XML begins with <topology>", file,
          root.line, root.name);
+  check_sets(root, file);
   const Topology topology = open_topology();
   const std::string buffer(text);
   if (hwloc_topology_set_xmlbuffer(topology.get(), buffer.c_str(), static_cast<int>(buffer.size()) + 1) !=

@@ -65,6 +65,10 @@ TEST_CASE("hwloc's OS devices say what cards are", "[topology][hwloc]") {
 TEST_CASE("other XML is not taken for hwloc's", "[topology][hwloc]") {
   CHECK_THAT(error_of("<system version=\"1\"/>"), Catch::Contains("NCCL's XML"));
   CHECK_THAT(error_of("<platform/>"), Catch::Contains("begins with <topology>"));
-  CHECK_THAT(error_of("<topology version=\"2.0\"><object/></topology>"), Catch::Contains("can't load"));
+  CHECK_THAT(error_of("<topology version=\"2.0\"><object/></topology>"), Catch::Contains("without type"));
+  CHECK_THAT(error_of("<topology version=\"2.0\"/>"), Catch::Contains("can't load"));
+  std::string edited = machine();
+  edited.replace(edited.find(" nodeset="), 9, " n=");
+  CHECK_THAT(error_of(edited), Catch::Contains("line 4: Machine without nodeset"));
   CHECK_THAT(error_of(machine().substr(0, 900)), Catch::Contains("not well-formed"));
 }
