@@ -10,14 +10,14 @@
 namespace orrery::nccl_log {
 
 // "to follows from" on a channel's ring, by somebody's word.
-struct RingEdge {
+struct ChannelEdge {
   std::int32_t channel = 0, from = 0, to = 0;
 };
 
 struct RingEvidence {
   std::int32_t rank_count = 0;
-  std::vector<RingEdge> said;       // "Ring cc : prev -> me -> next".
-  std::vector<RingEdge> connected;  // Connections made for rings; those of trees may be among them.
+  std::vector<ChannelEdge> said;       // "Ring cc : prev -> me -> next".
+  std::vector<ChannelEdge> connected;  // Connections made for rings; those of trees may be among them.
 };
 
 // True where `ranks` are 0 … rank_count − 1, each once.

@@ -36,8 +36,8 @@ class Successors {
   std::map<std::int32_t, std::int32_t> next_, previous_;
 };
 
-bool add_all(const std::vector<RingEdge>& edges, std::int32_t channel, Successors& successors) {
-  return std::ranges::all_of(edges, [&](const RingEdge& edge) {
+bool add_all(const std::vector<ChannelEdge>& edges, std::int32_t channel, Successors& successors) {
+  return std::ranges::all_of(edges, [&](const ChannelEdge& edge) {
     return edge.channel != channel || successors.add(edge.from, edge.to);
   });
 }
@@ -54,7 +54,7 @@ bool contradicted(const LogRing& ring, const RingEvidence& evidence) {
   std::map<std::int32_t, std::int32_t> next;
   for (std::size_t i = 0; i < ring.ranks.size(); ++i)
     next[ring.ranks[i]] = ring.ranks[(i + 1) % ring.ranks.size()];
-  return std::ranges::any_of(evidence.said, [&](const RingEdge& edge) {
+  return std::ranges::any_of(evidence.said, [&](const ChannelEdge& edge) {
     return edge.channel == ring.channel && (!next.contains(edge.from) || next[edge.from] != edge.to);
   });
 }
