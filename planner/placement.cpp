@@ -111,24 +111,28 @@ RankPlacement by_graph(const RankTraffic& traffic, const PlacementMachine& machi
     starts = {{"METIS", std::move(cut)}};
   }
   const Cluster& cluster = machine.cluster();
+  // Of equally good ones the first: where nothing is gained, ranks stay in order.
+  starts.insert(starts.begin(), {"linear", linear(machine.devices())});
   if (!limit.groups.empty()) starts.push_back({"groups in order", pack_groups(limit, machine)});
-  starts.push_back({"linear", linear(machine.devices())});
   starts.push_back({"round-robin-nodes", round_robin_nodes(cluster)});
   starts.push_back({"round-robin-sockets", round_robin_sockets(cluster)});
 
   RankPlacement best;
   double best_cost = 0;
+  std::string tried;
   for (Start& start : starts) {
     if (!kept(start.device_of)) continue;
     search.start_at(std::move(start.device_of));
     const double first = search.cost();
     search.refine();
+    tried +=
+        fmt::format("{}{} {:.2f} to {:.2f}", tried.empty() ? "" : ", ", start.name, first, search.cost());
     if (!best.device_of.empty() && search.cost() >= best_cost * (1 - 1e-9)) continue;
     best_cost = search.cost();
     best.device_of = search.device_of();
-    best.made_by =
-        fmt::format("{}, then exchanges: {:.4g} to {:.4g} link-seconds", start.name, first, best_cost);
+    best.made_by = start.name;
   }
+  best.made_by += fmt::format("; link-seconds of each start, and after exchanges: {}", tried);
   return best;
 }
 

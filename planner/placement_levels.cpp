@@ -59,7 +59,8 @@ std::vector<LevelTimes> level_times(const RankTraffic& traffic, const PlacementM
   for (std::size_t a = 0; a < traffic.axes.size(); ++a) {
     const Axis& axis = traffic.axes[a];
     const bool used = std::ranges::any_of(traffic.groups, [&](const GroupTraffic& group) {
-      return group.axis.index() == a && group.ring_bytes > 0;
+      return group.axis.index() == a && group.purpose == Purpose::kGradientReduce &&
+             group.ring_bytes >= static_cast<double>(kBytes.front());  // Not the norm's one number.
     });
     const auto levels = used ? group_levels(axis, machine, device_of) : std::nullopt;
     if (!levels) continue;

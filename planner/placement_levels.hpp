@@ -31,8 +31,8 @@ struct LevelTimes {
   SimTime flat, by_level;
 };
 
-// Of every axis that has collectives and levels, for small and large messages. REQUIRES: a permutation of the
-// machine's devices.
+// Of every axis that sums gradients and has levels, for small and large messages. REQUIRES: a permutation of
+// the machine's devices.
 std::vector<LevelTimes> level_times(const RankTraffic& traffic, const PlacementMachine& machine,
                                     const Profile& profile, const std::vector<std::int32_t>& device_of);
 

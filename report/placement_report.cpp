@@ -14,8 +14,6 @@ using Json = nlohmann::ordered_json;
 
 std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
-std::string bytes_text(double bytes) { return format_bytes(bytes); }
-
 const AxisSpread* spread_of(const PlacementRow& row, const std::string& axis) {
   const auto found = std::ranges::find(row.cost.axes, axis, &AxisSpread::axis);
   return found == row.cost.axes.end() ? nullptr : &*found;
@@ -35,21 +33,21 @@ std::string line(const PlacementRow& row, const std::string& axis) {
       fmt::format("  {:<20}{:<12}{:<12}", to_string(row.policy), to_string(row.nic), to_string(row.numa));
   if (!row.refused.empty()) return text + "refused: " + row.refused + "\n";
   const CrossingBytes& crossing = row.cost.crossing;
-  return text + fmt::format("{:>11}{:>11}{:>9}{:>9}{:>9}{:>9}{:>12}{:>10.3f}\n",
-                            format_time(from_seconds(row.step_time_s)), bytes_text(crossing.bytes),
+  return text + fmt::format("{:>11}{:>13}{:>9}{:>9}{:>9}{:>9}{:>12}{:>14.3f}\n",
+                            format_time(from_seconds(row.step_time_s)), format_bytes(crossing.bytes),
                             percent(crossing.share(crossing.nvlink)), percent(crossing.share(crossing.numa)),
                             percent(crossing.share(crossing.network)), percent(crossing.share(crossing.leaf)),
                             hops_text(spread_of(row, axis)), row.cost.link_seconds);
 }
 
-// How groups lie in the last placement that was made: the file's own, or the best of the list.
+// How groups lie in the quickest placement.
 std::string spread_lines(const PlacementRow& row) {
   std::string text = fmt::format("\n  groups under {}:\n  {:<14}{:>7}{:>6}{:>12}{:>13}{:>12}{:>12}{:>10}\n",
                                  to_string(row.policy), "axis", "groups", "size", "bytes", "over nodes",
                                  "most nodes", "mean hops", "largest");
   for (const AxisSpread& axis : row.cost.axes) {
     text += fmt::format("  {:<14}{:>7}{:>6}{:>12}{:>13}{:>12}{:>12.2f}{:>10}\n", axis.axis, axis.groups,
-                        axis.size, bytes_text(axis.bytes), axis.over_nodes, axis.most_nodes, axis.mean_hops,
+                        axis.size, format_bytes(axis.bytes), axis.over_nodes, axis.most_nodes, axis.mean_hops,
                         axis.largest_hops);
   }
   for (const LevelTimes& times : row.levels) {
@@ -118,9 +116,9 @@ std::string to_table(const std::vector<PlacementRow>& rows, const Scenario& scen
   std::string text = fmt::format("{}: {} on {} x {} ({} nodes of {})\n\n", scenario.name, scenario.model.name,
                                  format_count(cluster.gpu_count()), cluster.node.gpu.name,
                                  format_count(cluster.nodes), cluster.node.name);
-  text += fmt::format("  {:<20}{:<12}{:<12}{:>11}{:>11}{:>9}{:>9}{:>9}{:>9}{:>12}{:>10}\n", "", "", "", "",
+  text += fmt::format("  {:<20}{:<12}{:<12}{:>11}{:>13}{:>9}{:>9}{:>9}{:>9}{:>12}{:>14}\n", "", "", "", "",
                       "sent", "NVLink", "cross", "cross", "cross", axis + " hops", "link");
-  text += fmt::format("  {:<20}{:<12}{:<12}{:>11}{:>11}{:>9}{:>9}{:>9}{:>9}{:>12}{:>10}\n", "policy", "NIC",
+  text += fmt::format("  {:<20}{:<12}{:<12}{:>11}{:>13}{:>9}{:>9}{:>9}{:>9}{:>12}{:>14}\n", "policy", "NIC",
                       "NUMA", "step time", "a step", "only", "NUMA", "node", "leaf", "mean/max", "seconds");
   for (const PlacementRow& row : rows) text += line(row, axis);
   const auto made = std::ranges::find_if(rows, [](const PlacementRow& row) { return row.refused.empty(); });
