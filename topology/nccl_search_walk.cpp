@@ -43,8 +43,13 @@ Walk::Walk(const System& system)
       used_(static_cast<std::size_t>(gpus_), 0),
       ports_for_(static_cast<std::size_t>(gpus_ + 1) * (static_cast<std::size_t>(PathClass::kDis) + 1)) {
   for (const SystemLink& link : system.links) left_.push_back(link.gb_per_s);
-  for (const std::int32_t port : system.all(NodeKind::kNet))
-    port_left_.push_back(system.nodes[static_cast<std::size_t>(port)].gb_per_s);
+  for (const std::int32_t port : system.all(NodeKind::kNet)) {
+    const SystemNode& node = system.nodes[static_cast<std::size_t>(port)];
+    port_left_.push_back(node.gb_per_s);
+    std::vector<std::int32_t>& gpus = first_.emplace_back();
+    if (node.local_gpu >= 0) gpus.push_back(node.local_gpu);
+    for (const std::int32_t gpu : nearest(system, port, NodeKind::kGpu)) add_new(gpus, gpu);
+  }
   for (std::size_t l = 0; l < system.links.size(); ++l) {
     const SystemLink& link = system.links[l];
     for (const std::int32_t other : system.nodes[static_cast<std::size_t>(link.to)].links) {
@@ -166,12 +171,31 @@ int Walk::pci_gb_per_s(std::int32_t gpu) const {
   return -1;
 }
 
+// Behind a switch all are equally near, and few peers are better than many: neighbours by index only.
+std::vector<std::int32_t> Walk::neighbours(std::int32_t gpu) const {
+  const std::uint64_t flag = std::uint64_t{1} << now_->channels;
+  const std::int32_t before = (gpu - 1 + gpus_) % gpus_, after = (gpu + 1) % gpus_;
+  std::array<std::int32_t, 2> wanted{after, before};
+  if (now_->pattern == Pattern::kRing) wanted = {before, after};
+  const bool both = before != after && now_->pattern != Pattern::kTree;
+  std::vector<std::int32_t> next;
+  for (std::size_t i = 0; i < (both ? 2U : 1U); ++i) {
+    const std::int32_t other = both ? wanted[i] : after;
+    if ((used_[static_cast<std::size_t>(other)] & flag) == 0 &&
+        !system_.path(gpu_node(gpu), gpu_node(other)).links.empty())
+      next.push_back(other);
+  }
+  return next;
+}
+
 // `network`: 1 when the next GPU must reach the network, −1 when a later one must, 0 when none.
 std::vector<std::int32_t> Walk::next_gpus(std::int32_t gpu, int network) const {
+  if (!old_ && !system_.all(NodeKind::kNvs).empty()) return neighbours(gpu);
   const std::uint64_t flag = std::uint64_t{1} << now_->channels;
   const std::int32_t entry = now_->ports[static_cast<std::size_t>(now_->channels * 2)];
   using Score = std::tuple<int, int, int, int, int, int, std::int32_t>;  // Smaller is better; then the GPU.
   std::vector<Score> scores;
+  scores.reserve(static_cast<std::size_t>(gpus_));
   for (std::int32_t i = 1; i < gpus_; ++i) {
     const std::int32_t other = (gpu + i) % gpus_;
     const SystemPath& path = system_.path(gpu_node(gpu), gpu_node(other));
@@ -192,19 +216,10 @@ std::vector<std::int32_t> Walk::next_gpus(std::int32_t gpu, int network) const {
            std::get<4>(score) == std::get<4>(scores.front());
   });
   std::vector<std::int32_t> next;
+  next.reserve(scores.size());
   for (const Score& score : scores) next.push_back(std::get<6>(score));
   if (network == -1 && alike) std::ranges::reverse(next);
-  if (old_ || system_.all(NodeKind::kNvs).empty()) return next;
-
-  // Behind a switch all are equally near, and few peers are better than many: neighbours by index only.
-  const std::int32_t before = (gpu - 1 + gpus_) % gpus_, after = (gpu + 1) % gpus_;
-  std::vector<std::int32_t> wanted{after};
-  if (now_->pattern == Pattern::kRing) wanted = {before, after};
-  if (now_->pattern == Pattern::kBalancedTree || now_->pattern == Pattern::kSplitTree)
-    wanted = {after, before};
-  if (before == after) wanted = {after};
-  std::erase_if(wanted, [&](std::int32_t w) { return std::ranges::find(next, w) == next.end(); });
-  return wanted;
+  return next;
 }
 
 // First those that the GPUs call their own, then others of a class that is allowed.
@@ -260,14 +275,10 @@ void Walk::old_ports_for(std::int32_t first, std::int32_t last, std::vector<std:
 }
 
 // Where a channel that comes from this port may begin, best first.
-std::vector<std::int32_t> Walk::first_gpus(std::int32_t node) const {
+std::vector<std::int32_t> Walk::first_gpus(std::int32_t port) const {
+  if (!old_) return first_[static_cast<std::size_t>(port)];
+  const std::int32_t node = port_node(port);
   std::vector<std::int32_t> gpus;
-  if (!old_) {
-    const std::int32_t own = system_.nodes[static_cast<std::size_t>(node)].local_gpu;
-    if (own >= 0) gpus.push_back(own);
-    for (const std::int32_t gpu : nearest(system_, node, NodeKind::kGpu)) add_new(gpus, gpu);
-    return gpus;
-  }
   float most = 0;
   std::size_t hops = 0;
   for (const std::int32_t gpu : system_.all(NodeKind::kGpu)) {
@@ -371,7 +382,7 @@ void Walk::from_port(std::int32_t port, Goal goal, std::int32_t& steps) {
     try_gpu(node, 0, 0, goal, Order::kPci, few);
     if (few == Effort::kPerfect) steps = Effort::kPerfect;
   }
-  for (const std::int32_t gpu : first_gpus(node)) try_gpu(node, gpu, 0, goal, Order::kFree, steps);
+  for (const std::int32_t gpu : first_gpus(port)) try_gpu(node, gpu, 0, goal, Order::kFree, steps);
 }
 
 // One head per GPU, though it may have several ports. True: tried.

@@ -60,9 +60,10 @@ class Walk {
 
   bool may_leave_by(std::int32_t port, std::int32_t step) const;
   std::vector<std::int32_t> next_gpus(std::int32_t gpu, int network) const;
+  std::vector<std::int32_t> neighbours(std::int32_t gpu) const;
   const std::vector<std::int32_t>& ports_for(std::int32_t gpu);  // −1: for any GPU.
   void old_ports_for(std::int32_t first, std::int32_t last, std::vector<std::int32_t>& ports) const;
-  std::vector<std::int32_t> first_gpus(std::int32_t node) const;
+  std::vector<std::int32_t> first_gpus(std::int32_t port) const;
   std::int32_t replayed(std::int32_t step) const;
   int pci_gb_per_s(std::int32_t gpu) const;
 
@@ -80,10 +81,11 @@ class Walk {
   const System& system_;
   const bool old_;  // Up to 2.18: no rule for NVSwitches, no pairs of channels, ports by class alone.
   std::int32_t gpus_;
-  std::vector<float> left_;          // By link.
-  std::vector<float> port_left_;     // By port.
-  std::vector<std::int32_t> back_;   // Link to the same two nodes the other way round, by link; −1: none.
-  std::vector<std::uint64_t> used_;  // By GPU, a bit per channel.
+  std::vector<float> left_;         // By link.
+  std::vector<float> port_left_;    // By port.
+  std::vector<std::int32_t> back_;  // Link to the same two nodes the other way round, by link; −1: none.
+  std::vector<std::vector<std::int32_t>> first_;      // By port: the GPUs beside it, its own first.
+  std::vector<std::uint64_t> used_;                   // By GPU, a bit per channel.
   std::vector<std::vector<std::int32_t>> ports_for_;  // By GPU + 1 and class; filled when asked for.
   Draft* now_ = nullptr;
   Draft* best_ = nullptr;
