@@ -131,9 +131,16 @@ void read_cluster(const Section& file, Scenario& scenario) {
   section.integer("nodes", cluster.nodes, 1, kMaxNodes);
   section.integer("nvlink_domain", cluster.nodes_per_nvlink_domain, 1, kMaxNodes);
   read_fabric(section, cluster.fabric);
-  if (section.has("node")) {
+  if (section.has("topology")) {
+    for (const char* key : {"node", "gpus_per_node", "nvlink", "pcie", "nics"})
+      if (section.has(key))
+        section.fault(key, "says what the file under topology: has said; drop one of the two");
+    read_topology_node(section, cluster, scenario.notes);
+  } else if (section.has("node")) {
     catalogued_node(section, cluster);
-  } else if (section.require("gpu", "node: NAME from the catalogue, or gpu: and the rest of a description")) {
+  } else if (section.require(
+                 "gpu",
+                 "node: NAME from the catalogue, topology: FILE, or gpu: and the rest of a description")) {
     describe_node(section, cluster);
   }
   cluster.name = fmt::format("{} x {}", cluster.nodes, cluster.node.name);
