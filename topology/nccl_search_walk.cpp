@@ -46,6 +46,11 @@ Walk::Walk(const System& system)
   for (const std::int32_t port : system.all(NodeKind::kNet)) {
     const SystemNode& node = system.nodes[static_cast<std::size_t>(port)];
     port_left_.push_back(node.gb_per_s);
+    const auto same = std::ranges::find_if(system.all(NodeKind::kNet), [&](std::int32_t other) {
+      const SystemNode& it = system.nodes[static_cast<std::size_t>(other)];
+      return it.card == node.card && it.port == node.port;
+    });
+    card_.push_back(static_cast<std::int32_t>(same - system.all(NodeKind::kNet).begin()));
     std::vector<std::int32_t>& gpus = first_.emplace_back();
     if (node.local_gpu >= 0) gpus.push_back(node.local_gpu);
     for (const std::int32_t gpu : nearest(system, port, NodeKind::kGpu)) add_new(gpus, gpu);
@@ -152,12 +157,8 @@ bool Walk::take(std::int32_t from, std::int32_t to, float times) {
 }
 
 void Walk::charge_card(std::int32_t port, float gb_per_s) {
-  const auto& ports = system_.all(NodeKind::kNet);
-  const SystemNode& own = system_.nodes[static_cast<std::size_t>(port_node(port))];
-  for (std::size_t p = 0; p < ports.size(); ++p) {
-    const SystemNode& other = system_.nodes[static_cast<std::size_t>(ports[p])];
-    if (other.card == own.card && other.port == own.port) port_left_[p] -= gb_per_s;
-  }
+  for (std::size_t p = 0; p < card_.size(); ++p)
+    if (card_[p] == card_[static_cast<std::size_t>(port)]) port_left_[p] -= gb_per_s;
 }
 
 // ---- Order.
@@ -307,16 +308,17 @@ bool Walk::may_leave_by(std::int32_t port, std::int32_t step) const {
   const std::int32_t entry = port_of(channel, 0);
   const SystemNode& out = system_.nodes[static_cast<std::size_t>(port_node(port))];
   const SystemNode& in = system_.nodes[static_cast<std::size_t>(port_node(entry))];
+  const bool same_card = card_[static_cast<std::size_t>(port)] == card_[static_cast<std::size_t>(entry)];
   if (out.plane >= 0 && in.plane >= 0 && out.plane != in.plane) return false;
   if (now_->pattern == Pattern::kTree && port != entry) return false;
   if (old_) {
-    if (now_->cross_nic == 0 && (out.card != in.card || out.port != in.port)) return false;
+    if (now_->cross_nic == 0 && !same_card) return false;
   } else if (now_->pattern == Pattern::kRing && now_->cross_nic == 2) {
     // Two channels are a pair: one leaves where the other enters.
     if (channel % 2 == 1 && port != port_of(channel - 1, 0)) return false;
   } else if (now_->cross_nic == 0) {
     const bool rails = out.rail >= 0 && in.rail >= 0;
-    if (rails ? out.rail != in.rail : out.card != in.card || out.port != in.port) return false;
+    if (rails ? out.rail != in.rail : !same_card) return false;
   }
   return now_->pattern != Pattern::kBalancedTree || step == 0 || port == port_of(channel, 1);
 }

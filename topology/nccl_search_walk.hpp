@@ -83,6 +83,7 @@ class Walk {
   std::int32_t gpus_;
   std::vector<float> left_;         // By link.
   std::vector<float> port_left_;    // By port.
+  std::vector<std::int32_t> card_;  // By port: equal for ports that share their bandwidth.
   std::vector<std::int32_t> back_;  // Link to the same two nodes the other way round, by link; −1: none.
   std::vector<std::vector<std::int32_t>> first_;      // By port: the GPUs beside it, its own first.
   std::vector<std::uint64_t> used_;                   // By GPU, a bit per channel.
