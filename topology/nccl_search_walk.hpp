@@ -2,7 +2,7 @@
 // One setting of NCCL's search: adds channels one after the other by depth-first search with back-tracking,
 // taking the setting's speed from every link on the way, and keeps the best it comes by.
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -30,6 +30,11 @@ struct Effort {
   static constexpr std::int32_t kPerfect = -1;
   std::int32_t left = 0;
 };
+
+// Appends what isn't there yet.
+inline void add_new(std::vector<std::int32_t>& list, std::int32_t value) {
+  if (std::ranges::find(list, value) == list.end()) list.push_back(value);
+}
 
 class Walk {
  public:
