@@ -2,7 +2,7 @@
 // One setting of NCCL's search: adds channels one after the other by depth-first search with back-tracking,
 // taking the setting's speed from every link on the way, and keeps the best it comes by.
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -30,6 +30,11 @@ struct Effort {
   static constexpr std::int32_t kPerfect = -1;
   std::int32_t left = 0;
 };
+
+// Appends what isn't there yet.
+inline void add_new(std::vector<std::int32_t>& list, std::int32_t value) {
+  if (std::ranges::find(list, value) == list.end()) list.push_back(value);
+}
 
 class Walk {
  public:
@@ -83,6 +88,7 @@ class Walk {
   std::int32_t gpus_;
   std::vector<float> left_;         // By link.
   std::vector<float> port_left_;    // By port.
+  std::vector<std::int32_t> card_;  // By port: equal for ports that share their bandwidth.
   std::vector<std::int32_t> back_;  // Link to the same two nodes the other way round, by link; −1: none.
   std::vector<std::vector<std::int32_t>> first_;      // By port: the GPUs beside it, its own first.
   std::vector<std::uint64_t> used_;                   // By GPU, a bit per channel.

@@ -1,7 +1,7 @@
 // NCCL's choices: versions, what may be used, forced ones, threads, and prices from the search.
 #include <catch2/catch.hpp>
 
-#include <cmath>
+#include <algorithm>
 #include <string>
 
 #include "base/error.hpp"
@@ -196,4 +196,41 @@ TEST_CASE("prices follow from the search of a machine", "[simulator]") {
   CHECK(all_reduce(Algorithm::kRing, Protocol::kSimple, comm).gb_per_s == Approx(193.5).margin(0.05));
   CHECK(all_reduce(Algorithm::kRing, Protocol::kLl128, comm).latency_us == Approx(559.6).margin(0.05));
   CHECK(all_reduce(Algorithm::kNvlsTree, Protocol::kSimple, comm).gb_per_s == Approx(183.4).margin(0.05));
+}
+
+TEST_CASE("the closed form has the rings and heads of the search on NVSwitch machines", "[simulator]") {
+  // Where it doesn't: machines whose links fit no listed speed (A800, H800), PCIe without NVLink, and trees,
+  // whose speed inside a node the search raises up to twice the network's.
+  struct Case {
+    const char* name;
+    std::int32_t nodes;
+  };
+  for (const Case& it : {Case{"dgx-a100", 1}, Case{"dgx-a100", 4}, Case{"dgx-h100", 1}, Case{"dgx-h100", 4},
+                         Case{"dgx-b300", 4}}) {
+    INFO(it.name << " x" << it.nodes);
+    const NodeType node = catalogue_node(it.name).value();
+    const std::int32_t capability = compute_capability(node.gpu);
+    SystemOptions options;
+    options.other_nodes = it.nodes > 1;
+    const System system = make_system(hosts_of(node), options);
+    const Communicator found = make_communicator(system, search_graphs(system), 8 * it.nodes, it.nodes);
+    GroupLinks links;
+    links.ranks = 8 * it.nodes;
+    links.nodes = it.nodes;
+    links.generation = generation_of(capability);
+    links.nvlink = true;
+    links.multicast = capability >= 90;
+    links.node_gb_per_s = node.links.front().bytes_per_s / 1e9;
+    links.nics = node.nics;
+    links.nic_gb_per_s = std::min(node.nic_bytes_per_s, capability >= 100  ? 96e9
+                                                        : capability >= 90 ? 48e9
+                                                                           : 24e9) /
+                         1e9;
+    const Communicator closed = find_channels(links);
+    for (const auto graph : {&Communicator::ring, &Communicator::nvls}) {
+      CHECK((found.*graph).channels == (closed.*graph).channels);
+      CHECK((found.*graph).node_gb_per_s == Approx((closed.*graph).node_gb_per_s));
+      CHECK((found.*graph).network_gb_per_s == Approx((closed.*graph).network_gb_per_s));
+    }
+  }
 }
