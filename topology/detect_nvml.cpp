@@ -58,9 +58,9 @@ class Library {
 
 std::uint32_t target_class(unsigned remote_type) {
   switch (remote_type) {
-    case 0: return 0x030200;   // NVML_NVLINK_DEVICE_TYPE_GPU
-    case 1: return 0x068001;   // …_IBMNPU: the CPU.
-    default: return 0x068000;  // …_SWITCH, or unknown, as virtual machines have it.
+    case 0: return 0x030200;         // NVML_NVLINK_DEVICE_TYPE_GPU
+    case 1: return kCpuBridgeClass;  // …_IBMNPU: the CPU.
+    default: return kNvSwitchClass;  // …_SWITCH, or unknown, as virtual machines have it.
   }
 }
 

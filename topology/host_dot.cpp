@@ -121,7 +121,7 @@ void Drawing::draw_nvlinks() {
       const auto peer = std::ranges::find_if(host.gpus, [&](const HostGpu& other) {
         return other.pci >= 0 && host.pci[static_cast<std::size_t>(other.pci)].bus_id == link.target;
       });
-      const bool to_cpu = link.target_class == 0x068001 && gpu.pci >= 0;
+      const bool to_cpu = link.target_class == kCpuBridgeClass && gpu.pci >= 0;
       counts[peer != host.gpus.end() ? fmt::format("gpu{}", peer->index)
              : to_cpu                ? fmt::format("cpu{}", host.pci[static_cast<std::size_t>(gpu.pci)].cpu)
                                      : "nvswitch"] += link.count;

@@ -213,7 +213,8 @@ void Converter::add_nvlinks() {
       const double rate = static_cast<double>(matrix->values[from * matrix->nbobjs + to]);
       const std::int32_t peer = gpu_of(matrix->objs[to]);
       if (to == from || !(rate >= kPerLink) || rate > 1e9) continue;
-      HostNvLink link{"fffffff:ff:ff.0", static_cast<std::int32_t>(std::lround(rate / kPerLink)), 0x068000};
+      HostNvLink link{"fffffff:ff:ff.0", static_cast<std::int32_t>(std::lround(rate / kPerLink)),
+                      kNvSwitchClass};
       if (peer >= 0) {
         link.target =
             host.pci[static_cast<std::size_t>(host.gpus[static_cast<std::size_t>(peer)].pci)].bus_id;

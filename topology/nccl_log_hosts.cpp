@@ -199,7 +199,7 @@ class HostBuilder {
     const bool to_switch = node.id.kind == "NVS";
     link.target = to_switch || node.id.kind == "CPU" ? std::string(kHiddenTarget)
                                                      : bus_id_of_log(fmt::format("{:x}", node.id.id));
-    link.target_class = to_switch ? 0x068000 : node.id.kind == "CPU" ? 0x068001 : 0x030200;
+    link.target_class = to_switch ? kNvSwitchClass : node.id.kind == "CPU" ? kCpuBridgeClass : 0x030200;
     link.count = count_links(node, *gpu);
     gpu->nvlinks.push_back(std::move(link));
   }

@@ -234,7 +234,7 @@ class Builder {
     for (const HostNvLink& nvlink : from.nvlinks) {
       const float rate = static_cast<float>(nvlink.count) * each;
       const std::int32_t peer = gpu_at(at(gpu).host, nvlink.target);
-      const bool to_cpu = nvlink.target_class == 0x068001;
+      const bool to_cpu = nvlink.target_class == kCpuBridgeClass;
       const bool to_gpu = nvlink.target_class >> 16 == 0x03 || (nvlink.target_class == 0 && peer >= 0);
       if (to_gpu) {
         if (peer >= 0) connect(gpu, peer, LinkClass::kNvl, rate);

@@ -173,7 +173,7 @@ Host join_switch_links(const Host& host) {
     std::vector<HostNvLink> links;
     for (const HostNvLink& link : gpu.nvlinks) {
       const auto same = std::ranges::find_if(links, [&](const HostNvLink& other) {
-        return link.target_class == 0x068000 && other.target_class == link.target_class;
+        return link.target_class == kNvSwitchClass && other.target_class == link.target_class;
       });
       if (same == links.end())
         links.push_back(link);

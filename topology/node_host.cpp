@@ -174,7 +174,7 @@ class HostBuilder {
         nvlink.target_class = 0x030200;
       } else {
         nvlink.target = "fffffff:ffff:ff";
-        nvlink.target_class = 0x068000;
+        nvlink.target_class = kNvSwitchClass;
       }
       gpu->nvlinks.push_back(std::move(nvlink));
     }

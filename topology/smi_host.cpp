@@ -16,8 +16,7 @@ namespace {
 
 using Kind = ImportNote::Kind;
 
-constexpr std::uint32_t kBridgeClass = 0x060400, kGpuClass = 0x030200, kNicClass = 0x020000,
-                        kSwitchClass = 0x068000;
+constexpr std::uint32_t kBridgeClass = 0x060400, kGpuClass = 0x030200, kNicClass = 0x020000;
 // Data GPUs and cards for training have sixteen lanes (their datasheets); the matrix has no widths.
 constexpr std::int32_t kLanes = 16;
 // NVLink-C2C between a Grace CPU and its GPU: 900 GB/s both ways together (NVIDIA, Grace Hopper white paper,
@@ -253,7 +252,7 @@ void add_gpus(Builder& b, const std::string& model, std::int32_t capability) {
     gpu.model = model;
     if (b.matrix.devices[i].gpu_numa_id) gpu.c2c_bytes_per_s = kC2cBytesPerS;
     const std::int32_t most = most_nvlinks(b.matrix, i);
-    if (switches && most > 0) gpu.nvlinks.push_back({kSmiSwitchBusId, most, kSwitchClass});
+    if (switches && most > 0) gpu.nvlinks.push_back({kSmiSwitchBusId, most, kNvSwitchClass});
     for (std::size_t peer = 0; !switches && peer < b.matrix.gpu_count(); ++peer) {
       const std::int32_t count = b.matrix.at(i, peer).nvlinks;
       if (count > 0)
