@@ -24,6 +24,7 @@ void add_placement(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_topo(CLI::App& app);
 void add_diagnose(CLI::App& app);
+void add_collective(CLI::App& app);
 void add_fabric(CLI::App& app);
 
 }  // namespace orrery

@@ -84,6 +84,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_plan(app);
   orrery::add_topo(app);
   orrery::add_diagnose(app);
+  orrery::add_collective(app);
   orrery::add_fabric(app);
   try {
     app.parse(argc, argv);

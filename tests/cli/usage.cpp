@@ -23,11 +23,11 @@ std::set<std::string> options_of(const std::string& help) {
   return options;
 }
 
-const std::vector<std::string> kCommands = {"simulate",   "scenario check", "scenario show", "model",
-                                            "catalogue",  "validate",       "graph check",   "graph explain",
-                                            "graph dot",  "partition",      "plan import",   "memory",
-                                            "topo show",  "topo check",     "topo convert",  "topo diff",
-                                            "topo rings", "diagnose",       "fabric",        "placement"};
+const std::vector<std::string> kCommands = {
+    "simulate",    "scenario check", "scenario show", "model",     "catalogue",   "validate",
+    "graph check", "graph explain",  "graph dot",     "partition", "plan import", "memory",
+    "topo show",   "topo check",     "topo convert",  "topo diff", "topo rings",  "diagnose",
+    "fabric",      "placement",      "collective"};
 
 }  // namespace
 

@@ -6,7 +6,7 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose fabric placement --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
@@ -44,6 +44,7 @@ _orrery() {
       "topo convert") words="--to --output --several-nodes --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       "topo rings") words="--order --bytes --graph --json --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       topo*) words="--gpu --nic --gpu-bus-ids --map-foreign --help" ;;
+      collective*) words="--nodes --fabric --kind --algorithm --begin --end --factor --channels --chunk --both-engines --json --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       diagnose*) words="--json --quiet --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       "scenario show") words="--set --help" ;;
       *) words="--help" ;;

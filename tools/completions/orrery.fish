@@ -1,12 +1,12 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose fabric placement
+set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
 set -l plan_actions "__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from import"
 set -l topo_actions "__fish_seen_subcommand_from topo; and not __fish_seen_subcommand_from show check convert diff rings"
-set -l machine "__fish_seen_subcommand_from topo diagnose"
+set -l machine "__fish_seen_subcommand_from topo diagnose collective"
 set -l plan "__fish_seen_subcommand_from plan"
 set -l graph "__fish_seen_subcommand_from graph"
 set -l simulate "__fish_seen_subcommand_from simulate"
@@ -115,3 +115,15 @@ complete -c orrery -n "__fish_seen_subcommand_from rings" -x -l order -d "GPUs i
 complete -c orrery -n "__fish_seen_subcommand_from rings" -x -l bytes -d "Size of the all-reduce that is timed"
 complete -c orrery -n "__fish_seen_subcommand_from rings" -r -l graph -d "Write a graph file with the best rings"
 complete -c orrery -n "__fish_seen_subcommand_from diagnose" -l quiet -d "Leave out the readers' notes"
+
+complete -c orrery -n "$top" -f -a collective -d "Time one collective over a sweep of sizes"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l nodes -d "Nodes of this kind"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l fabric -a "rail-optimised fat-tree rail-only" -d "The network between nodes"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l kind -a "all-reduce all-gather reduce-scatter all-to-all broadcast" -d "The collective"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l algorithm -a "auto ring tree halving-doubling chain ring-chain hierarchical nvls nvls-tree pat pairwise pxn" -d "auto: what NCCL chooses"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l begin -d "Smallest size"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l end -d "Largest size"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l factor -d "From size to size"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l channels -d "Channels"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -x -l chunk -d "Bytes that are sent at a time"
+complete -c orrery -n "__fish_seen_subcommand_from collective" -l both-engines -d "With SimGrid too"

@@ -100,6 +100,7 @@ _orrery() {
     'placement:compare which GPU, NIC and CPU each rank gets'
     'plan:take over plans from the settings of training frameworks'
     'topo:show, check, convert and compare topologies of machines'
+    'collective:time one collective over a sweep of sizes'
     'diagnose:find what holds a machine or a job back'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
@@ -126,6 +127,12 @@ _orrery() {
         graph) _orrery_graph ;;
         plan) _orrery_plan ;;
         topo) _orrery_topo ;;
+        collective)
+          _arguments $_orrery_machine '--nodes[nodes of this kind]:number' '--fabric[network]:kind:(rail-optimised fat-tree rail-only)' \
+            '--kind[the collective]:kind:(all-reduce all-gather reduce-scatter all-to-all broadcast)' \
+            '--algorithm[auto is what NCCL chooses]:algorithm:(auto ring tree halving-doubling chain ring-chain hierarchical nvls nvls-tree pat pairwise pxn)' \
+            '--begin[smallest size]:size' '--end[largest size]:size' '--factor[from size to size]:number' '--channels[channels]:number' \
+            '--chunk[bytes sent at a time]:size' '--both-engines[with SimGrid too]' '--json[write rows as JSON]:file:_files' ;;
         diagnose)
           _arguments $_orrery_machine '--json[write the findings as JSON]:file:_files' "--quiet[leave out the readers' notes]" ;;
         model) _arguments '--help[print help]' '*:config.json:_files' ;;
