@@ -13,4 +13,9 @@ namespace orrery {
 // THROWS Error(kInput) for a file that isn't such a table.
 ValidationReport validate_collectives(const std::filesystem::path& file);
 
+// Every collective of a machine of which a sweep of another collective was published too, from 1 MiB on,
+// predicted after calibrating on that sweep alone (calibrate_collectives). Families are "COLLECTIVE of GPUS
+// from FITTED"; publishers stand for sources. THROWS like validate_collectives.
+ValidationReport validate_calibrated_collectives(const std::filesystem::path& file);
+
 }  // namespace orrery

@@ -26,7 +26,7 @@ struct Options {
   std::string file, json, markdown;
   std::optional<double> threshold;
   int threads = 0;
-  bool rows = false;
+  bool rows = false, calibrated = false;
 };
 
 int thread_count(int asked) {
@@ -36,6 +36,9 @@ int thread_count(int asked) {
 // The kind of table follows from a column that only this kind has.
 ValidationReport validate_file(const Options& options, Progress& progress) {
   const CsvTable table = read_csv(options.file);
+  if (options.calibrated && !table.has_column("collective"))
+    fail(ErrorKind::kInput,
+         "{}:1: --calibrated is for tables of collectives; expected a column \"collective\"", options.file);
   if (table.has_column("measured_step_s")) {
     TrainingOptions training;
     training.threads = thread_count(options.threads);
@@ -45,7 +48,9 @@ ValidationReport validate_file(const Options& options, Progress& progress) {
     return validate_training(options.file, training);
   }
   progress.stage("predicting");
-  if (table.has_column("collective")) return validate_collectives(options.file);
+  if (table.has_column("collective"))
+    return options.calibrated ? validate_calibrated_collectives(options.file)
+                              : validate_collectives(options.file);
   if (table.has_column("shape_json")) return validate_kernels(options.file);
   fail(ErrorKind::kInput,
        "{}:1: not a table of measurements that can be validated: expected a column \"measured_step_s\" "
@@ -91,6 +96,8 @@ void add_validate(CLI::App& app) {
   command->add_option("--json", options->json,
                       "Write every group, refusal and row as JSON to this file; - is standard output");
   command->add_option("--markdown", options->markdown, "Write the tables as Markdown to this file");
+  command->add_flag("--calibrated", options->calibrated,
+                    "Of collectives: calibrate on one sweep of a machine, predict its other collectives");
   command->add_flag("--rows", options->rows, "List every predicted row");
   command
       ->add_option("--threshold", options->threshold,

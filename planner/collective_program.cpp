@@ -85,8 +85,7 @@ Schedule schedule(Scribe& scribe, const Grid& grid) {
     case kHalvingDoubling: return halving_doubling_schedule(scribe, grid);
     case kChain: return chain_schedule(scribe, grid);
     case kRingChain:
-      if (ring_chain_chunks(spec.bytes, grid.nodes) == 1) return ring_schedule(scribe, grid);
-      return hierarchical_schedule(scribe, grid, true);
+      return hierarchical_schedule(scribe, grid, ring_chain_chunks(spec.bytes, grid.nodes) > 1);
     case kHierarchical: return hierarchical_schedule(scribe, grid, false);
     case kNvls: return nvls_schedule(scribe, grid);
     case kNvlsTree: return nvls_tree_schedule(scribe, grid);

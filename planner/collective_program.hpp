@@ -17,7 +17,7 @@ enum class CollectiveAlgorithm : std::uint8_t {
   kTree,  // NCCL's double binary tree over nodes, a chain inside each.
   kHalvingDoubling,  // Rabenseifner's; ranks beyond a power of two hand their part to a partner.
   kChain,            // Up the chain and back, pipelined in chunks.
-  kRingChain,        // Rings inside nodes, chains between them, in chunks; small payloads as kRing.
+  kRingChain,        // Rings inside nodes, chains between them, in chunks; small payloads as kHierarchical.
   kHierarchical,     // Reduce-scatter in each node, all-reduce between nodes, all-gather in each node.
   kNvls,             // One node; the switch adds and multicasts.
   kNvlsTree,         // The switch inside nodes, double binary trees between equal heads.
@@ -92,7 +92,7 @@ struct CollectiveProgram {
 CollectiveProgram collective_program(const CollectiveSpec& spec);
 
 // Chunks for kRingChain: payloads from 64 MB on over at least 8 nodes go in four or more, of 16 MB or less;
-// others in one, which is a plain ring.
+// others in one, with rings on both levels.
 std::int32_t ring_chain_chunks(std::int64_t bytes, std::int32_t nodes);
 
 }  // namespace orrery

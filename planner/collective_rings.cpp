@@ -151,7 +151,8 @@ Schedule ring_schedule(Scribe& scribe, const Grid& grid) {
     const std::int64_t loop_bytes = spec.chunk_bytes * grid.ranks * spec.channels;
     const std::int32_t loops = parts_of(spec.bytes, loop_bytes);
     for (std::int32_t c = 0; c < spec.channels; ++c) {
-      const Connection next{lines.axes[index(c)], 1, c};
+      // The next step's chunk may leave while the last one is still on its way.
+      const Connection next{lines.axes[index(c)], 1, c, spec.slots};
       for (std::int32_t loop = 0; loop < loops; ++loop) {
         const Slice slice{c * loops + loop, spec.channels * loops};
         if (spec.kind != CollectiveKind::kAllGather) ring_reduce_scatter(scribe, next, grid.ranks, {}, slice);

@@ -212,7 +212,10 @@ void Scribe::message(const Connection& with, const std::vector<Part>& parts, boo
   }
   moves_.push_back({first_move, static_cast<std::int32_t>(out_.moves.size())});
   passed_on_.emplace_back();
-  for (const std::int32_t received : filled) passed_on_[index(received)].push_back(number);
+  // What goes on in another phase is read from the payload, not from the slot it came in.
+  for (const std::int32_t received : filled)
+    if (std::get<Recv>(role_.instructions[index(received)].work).axis == with.axis)
+      passed_on_[index(received)].push_back(number);
   if (!sends) {
     // The slot of the message `slots` before: free once that one has been passed on.
     const auto before = std::ssize(lane.received) - spec_.slots;

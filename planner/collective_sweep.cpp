@@ -181,8 +181,9 @@ void set_chunk(const CollectiveSweep& sweep, CollectiveSpec& spec, Protocol prot
   }
   // Through a ring and a switch a channel's bytes go in parts of one rank.
   std::int64_t stream = spec.bytes / spec.channels;
-  if (ring_chunk) stream /= spec.ranks;
-  if (spec.algorithm == kNvls || spec.algorithm == kNvlsTree) stream /= spec.ranks_per_node;
+  if (ring_chunk || spec.algorithm == kHierarchical) stream /= spec.ranks;
+  if (spec.algorithm == kNvls || spec.algorithm == kNvlsTree || spec.algorithm == kRingChain)
+    stream /= spec.ranks_per_node;
   spec.chunk_bytes = std::max(slots * slot_bytes(protocol), (stream + kMostChunks - 1) / kMostChunks);
 }
 

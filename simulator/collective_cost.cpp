@@ -57,8 +57,8 @@ TransferCost all_to_all_cost(double payload, const GroupShape& shape, double rat
   cost.bytes = std::llround(std::ceil(ring_share(CollectiveKind::kAllToAll, shape.ranks) * payload));
   constexpr double kChannels =
       12;  // Messages have their own: as many everywhere as where they were measured.
-  cost.bytes_per_s =
-      rate / (profile.collectives.all_to_all_slowdown * ramp(payload / kChannels, profile.collectives));
+  cost.bytes_per_s = rate / (profile.collectives.slowdown * profile.collectives.all_to_all_slowdown *
+                             ramp(payload / kChannels, profile.collectives));
   return cost;
 }
 
@@ -103,7 +103,7 @@ TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape
   const nccl::Choice choice = nccl::choose(kind, bytes, comm);
   const bool ring = choice.algorithm == nccl::Algorithm::kRing;
   const Steps steps = ring ? ring_steps(kind, shape) : tree_steps(shape);
-  double move_s = payload / (choice.price.gb_per_s * 1e9);
+  double move_s = costs.slowdown * payload / (choice.price.gb_per_s * 1e9);
   if (choice.protocol != nccl::Protocol::kLl) {
     move_s *= ramp(payload / comm.ring.channels, costs);
     if (ring) move_s *= 1 + ends(kind, costs) / steps.all();

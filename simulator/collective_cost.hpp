@@ -63,10 +63,10 @@ double ring_share(CollectiveKind kind, double n);
 //   tree all-reduce:   2·ceil(log2 n) steps, 2 · bytes pipelined in chunks
 //   all-to-all:        n−1 steps, (n−1)/n · bytes
 //   broadcast:         n−1 steps, bytes
-// As NCCL: time = call + latency + bytes / bandwidth · (1 + ends / steps) · (1 + ramp · halvings below a
-// channel's full share), the last two for what moves whole chunks (not LL). The bytes of a link are those
-// that the algorithm really sends over it, so NVLS, which sends an all-reduce once instead of nearly twice,
-// loads it less; the rate is what makes them take that time, or the links' rate when that is less.
+// As NCCL: time = call + latency + slowdown · bytes / bandwidth · (1 + ends / steps) · (1 + ramp · halvings
+// below a channel's full share), the last two for what moves whole chunks (not LL). The bytes of a link are
+// those that the algorithm really sends over it, so NVLS, which sends an all-reduce once instead of nearly
+// twice, loads it less; the rate is what makes them take that time, or the links' rate when that is less.
 // All-to-alls are direct messages, which NCCL has no price for: the base cost of a call, a latency per batch
 // of eight peers, and the links' rate over the measured slowdown.
 TransferCost collective_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape& shape,

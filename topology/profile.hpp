@@ -67,6 +67,7 @@ struct CollectiveCosts {
   // What the first and the last step of a ring cost beside moving a chunk, in steps.
   double all_reduce_ends = 0, gather_ends = 0, scatter_ends = 0;
   double all_to_all_slowdown = 1;
+  double slowdown = 1;  // Of everything that grows with the bytes; what a calibration on a machine finds.
   // Of the fixed part of a call's time and of the part that grows with its bytes.
   CostError node_latency, node_bandwidth, network_latency, network_bandwidth;
 };

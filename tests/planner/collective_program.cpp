@@ -89,7 +89,7 @@ TEST_CASE("what goes through levels of the machine sums up", "[collective]") {
     for (const CollectiveKind kind : {kAllReduce, kAllGather, kReduceScatter})
       check(spec_of(kind, kNvls, ranks));
   CollectiveSpec spec = spec_of(kAllReduce, kRingChain, 16, 2);
-  check(spec);  // A plain ring.
+  check(spec);  // Rings on both levels.
   spec.bytes = 70'000'000;
   spec.chunk_bytes = 1 << 20;
   check(spec);
