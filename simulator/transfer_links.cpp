@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <utility>
 
 namespace orrery::folding {
 
@@ -59,6 +60,33 @@ Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node) {
   return group;
 }
 
+namespace {
+
+// Members of a node that leave it through different network cards: the first one of each. Into
+// Layout::devices.
+std::vector<std::int32_t> exits(const Layout& group, Range node, const LinkPaths& router) {
+  std::vector<std::int32_t> found;
+  const auto relay = [&](std::int32_t i) { return router.relay(group.devices[static_cast<std::size_t>(i)]); };
+  for (std::int32_t i = node.begin; i < node.end; ++i)
+    if (std::ranges::none_of(found, [&](std::int32_t other) { return relay(other) == relay(i); }))
+      found.push_back(i);
+  return found;
+}
+
+}  // namespace
+
+void reroute(Layout& group, const LinkPaths& router) {
+  if (!router.rerouted()) return;
+  for (const Range node : group.nodes) {
+    std::sort(group.devices.begin() + node.begin, group.devices.begin() + node.end,
+              [&](std::int32_t a, std::int32_t b) {
+                return std::pair(router.ring_position(a), a) < std::pair(router.ring_position(b), b);
+              });
+    if (group.nodes.size() == 1) continue;
+    group.channels = std::min(group.channels, static_cast<std::int32_t>(exits(group, node, router).size()));
+  }
+}
+
 GroupShape Layout::shape(const NodeType& node) const {
   GroupShape shape{static_cast<std::int32_t>(devices.size()), static_cast<std::int32_t>(nodes.size()),
                    channels};
@@ -89,8 +117,9 @@ void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter
         add(i, i + 1 < here.end ? i + 1 : here.begin, count);
     if (one_node) return;
     const Range next = group.nodes[(n + 1) % group.nodes.size()];
-    for (std::int32_t channel = 0; channel < group.channels; ++channel)
-      add(here.begin + channel, next.begin + channel, 1);
+    const std::vector<std::int32_t> out = exits(group, here, router), in = exits(group, next, router);
+    for (std::size_t channel = 0; channel < static_cast<std::size_t>(group.channels); ++channel)
+      add(out[channel], in[channel], 1);
   }
 }
 

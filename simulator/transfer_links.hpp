@@ -33,7 +33,7 @@ class LinkCounter {
   std::vector<LinkUse> current_;
 };
 
-// A group's devices in ascending order, node by node.
+// A group's devices in the order of their rings, node by node.
 struct Layout {
   std::vector<std::int32_t> devices;
   std::vector<Range> nodes;  // Into devices.
@@ -42,6 +42,9 @@ struct Layout {
   GroupShape shape(const NodeType& node) const;
 };
 Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_node);
+// Rings in the order that the router's Rerouting asks for, and no more channels between nodes than each
+// node's members have network cards.
+void reroute(Layout& group, const LinkPaths& router);
 
 void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter);
 void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& counter);
