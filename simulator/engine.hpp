@@ -31,7 +31,8 @@ struct EngineCounters {
 // With nobody else there: latency, then bytes at the rate cap. Every mode and engine takes it from here.
 SimTime uncontended_time(const Transfer& transfer);
 
-// THROWS Error(kInfeasible) naming each blocked rank and instruction when the program deadlocks.
+// THROWS Error(kInfeasible) naming each blocked rank and instruction when the program deadlocks; HangError
+// (simulator/hang.hpp) when a fault holds a collective up for longer than Job::watchdog.
 Timeline run_fast(const Job& job, const EngineOptions& options = {}, EngineCounters* counters = nullptr);
 
 // The same by SimGrid's clock and its max-min solver, in a process of its own. Slower, and written apart, so

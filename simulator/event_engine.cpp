@@ -29,6 +29,8 @@ EventEngine::EventEngine(const Layout& layout, const EngineOptions& options)
       slow_speed_(devices_change(layout.job) ? kFineSlowSpeed : kSlowSpeed),
       full_speed_(std::llround(layout.job.compute_interference * static_cast<double>(slow_speed_))),
       links_(layout.job.link_capacity),
+      stopped_(layout.job.link_capacity.size(), 0),
+      watchdog_(layout.job),
       ends_(layout.job, options),
       step_limit_(ends_.limit()),
       streams_(layout.streams.size()),
@@ -59,7 +61,13 @@ Timeline EventEngine::run(EngineCounters& counters) {
 
 void EventEngine::next_instant() {
   if (heap_.empty()) fail_deadlocked(layout_, blocked());
-  now_ = std::min(heap_.first_date(), change_date_);
+  const std::int64_t next = std::min(heap_.first_date(), change_date_);
+  if (watchdog_.deadline() < next) {
+    Stall stall = watchdog_.oldest();
+    stall.blocked = blocked();
+    fail_hung(layout_, stall, ends_.times());
+  }
+  now_ = next;
   if (now_ == kForever)
     fail(ErrorKind::kInfeasible,
          "something is so slow that it would not end within 100 days; check the link rates and the faults");
@@ -144,6 +152,7 @@ void EventEngine::arrive(std::int32_t id) {
   self.wait = Wait::kOthers;
   times(self.step, own.base + instruction).start = now_;
   const std::int32_t rendezvous = own.rendezvous[instruction];
+  watchdog_.arrive(rendezvous, id, now_);
   if (--missing_[static_cast<std::size_t>(rendezvous)] == 0) begin_transfer(rendezvous);
 }
 
@@ -204,7 +213,8 @@ std::vector<BlockedStream> EventEngine::blocked() const {
   for (std::int32_t s = 0; s < stream_count_; ++s) {
     const Stream& one = streams_[static_cast<std::size_t>(s)];
     if (plan(s).begin == plan(s).end || one.step == step_limit_) continue;
-    blocked.push_back({s, one.next->instruction, one.wait == Wait::kInstruction ? one.waits_for : -1});
+    blocked.push_back(
+        {s, one.next->instruction, one.wait == Wait::kInstruction ? one.waits_for : -1, one.step});
   }
   return blocked;
 }

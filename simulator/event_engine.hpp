@@ -13,6 +13,7 @@
 #include "simulator/fast_engine_layout.hpp"
 #include "simulator/fast_engine_steps.hpp"
 #include "simulator/max_min.hpp"
+#include "simulator/watchdog.hpp"
 
 namespace orrery::fast {
 
@@ -20,7 +21,7 @@ class EventEngine {
  public:
   EventEngine(const Layout& layout, const EngineOptions& options);
 
-  // THROWS Error(kInfeasible) on a deadlock.
+  // THROWS Error(kInfeasible) on a deadlock, HangError when what is lost holds others up for too long.
   Timeline run(EngineCounters& counters);
 
  private:
@@ -98,6 +99,7 @@ class EventEngine {
   void settle_flow(std::int32_t slot, Rate rate);
   const TransferLayout& transfer_of(const Active& active) const;
   Rate cap_of(const Active& active) const;
+  bool is_stopped(const TransferLayout& transfer) const;
   void rate_due(std::int32_t slot);
 
   Stream& stream(std::int32_t id) { return streams_[static_cast<std::size_t>(id)]; }
@@ -124,6 +126,8 @@ class EventEngine {
   std::int64_t change_date_ = kForever;
   DateHeap heap_;
   MaxMin links_;
+  std::vector<char> stopped_;  // By link: a change leaves nothing of it.
+  Watchdog watchdog_;
   StepEnds ends_;
   std::int32_t step_limit_;  // No stream begins this step yet.
   EngineCounters counters_;

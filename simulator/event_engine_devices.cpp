@@ -94,6 +94,7 @@ void EventEngine::apply_changes() {
       const auto capacity = static_cast<double>(
           layout_.job.link_capacity[static_cast<std::size_t>(change.index)] * kRatePerByte);
       links_.set_capacity(change.index, std::llround(capacity * change.factor));
+      stopped_[static_cast<std::size_t>(change.index)] = change.factor == 0;
     }
   }
   change_date_ = next_change_ < changes.size() ? changes[next_change_].at.picoseconds : kForever;

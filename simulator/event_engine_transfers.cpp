@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cassert>
 
 #include "simulator/event_engine.hpp"
@@ -75,6 +76,7 @@ void EventEngine::begin_flow(std::int32_t slot) {
 
 void EventEngine::finish_transfer(std::int32_t slot) {
   const Active& finished = active(slot);
+  watchdog_.end(finished.rendezvous);
   const Rendezvous& meeting = layout_.job.rendezvous[static_cast<std::size_t>(finished.rendezvous)];
   if (finished.phase == Phase::kFlow && !transfer_of(finished).uses.empty()) links_.remove(slot);
   if (counts_as_flow(layout_.job, meeting)) ++counters_.flow_events;
@@ -111,10 +113,20 @@ void EventEngine::settle_rates() {
   for (const std::int32_t slot : links_.solve()) settle_flow(slot, links_.rate(slot));
 }
 
+bool EventEngine::is_stopped(const TransferLayout& transfer) const {
+  if (layout_.job.changes.empty()) return false;
+  return std::ranges::any_of(layout_.uses_of(transfer), [&](const LinkUse& use) {
+    return stopped_[static_cast<std::size_t>(use.link)] != 0;
+  });
+}
+
 void EventEngine::settle_flow(std::int32_t slot, Rate rate) {
   Active& flow = active(slot);
-  if (rate == flow.rate) return;
   const TransferLayout& transfer = transfer_of(flow);
+  // The solver gives everybody something; over a link of nothing that isn't even a trickle. Who crosses one
+  // has the solver's least rate until the last such link on its way is back, so it comes here then.
+  if (is_stopped(transfer)) rate = 0;
+  if (rate == flow.rate && rate > 0) return;
   // Alone from the start: the very time of the cost formula, not one that was rounded differently.
   const bool undisturbed = flow.rate == 0 && flow.begin == now_ && rate == transfer.cap;
   flow.left -= Wide{flow.rate} * (now_ - flow.since);

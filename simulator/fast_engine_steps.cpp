@@ -68,19 +68,19 @@ Timeline StepEnds::timeline(const Layout& layout, const StepRecord& record) cons
   return timeline;
 }
 
+std::string instruction_of(const Layout& layout, std::int32_t stream, std::int32_t instruction) {
+  const auto c = static_cast<std::size_t>(layout.streams[static_cast<std::size_t>(stream)].rank_class);
+  const Program& program = *layout.job.program;
+  const Role& role = program.roles[layout.job.classes[c].ranks.role.index()];
+  return instruction_name(program, role.instructions[static_cast<std::size_t>(instruction)]);
+}
+
 namespace {
 
 std::string rank_of(const Layout& layout, std::int32_t stream) {
   const auto c = static_cast<std::size_t>(layout.streams[static_cast<std::size_t>(stream)].rank_class);
   const std::vector<RankId>& ranks = layout.job.classes[c].ranks.ranks;
   return ranks.empty() ? fmt::format("class {}", c) : fmt::format("rank {}", ranks.front().value);
-}
-
-std::string instruction_of(const Layout& layout, std::int32_t stream, std::int32_t instruction) {
-  const auto c = static_cast<std::size_t>(layout.streams[static_cast<std::size_t>(stream)].rank_class);
-  const Program& program = *layout.job.program;
-  const Role& role = program.roles[layout.job.classes[c].ranks.role.index()];
-  return instruction_name(program, role.instructions[static_cast<std::size_t>(instruction)]);
 }
 
 std::string reason(const Layout& layout, const std::vector<BlockedStream>& blocked,

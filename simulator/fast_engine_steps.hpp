@@ -2,6 +2,7 @@
 // What both ways of running a Job record about its steps, when they stop, and what they say of it.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "simulator/engine.hpp"
@@ -47,8 +48,12 @@ class StepEnds {
 struct BlockedStream {
   std::int32_t stream = 0;
   std::int32_t instruction = 0;  // Of its role.
-  std::int32_t waits_for = -1;   // Instruction of its role; −1: for the other participants.
+  std::int32_t waits_for = -1;   // Instruction of its role; −1: for the other participants, or its work.
+  std::int32_t step = 0;         // In which it is.
 };
+
+// "qkv.l3.m0" of the stream's role.
+std::string instruction_of(const Layout& layout, std::int32_t stream, std::int32_t instruction);
 
 // THROWS Error(kInfeasible), always: who waits for what. `blocked` by stream, ascending.
 [[noreturn]] void fail_deadlocked(const Layout& layout, const std::vector<BlockedStream>& blocked);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,29 @@ struct Change {
   bool operator==(const Change&) const = default;
 };
 
+// A part of one rank's machine that is slower for a while.
+struct Fault {
+  // kNic and kNvLink: all links of that kind that the rank's GPU uses, in both directions. Whoever else uses
+  // them is slowed too. kNode: the GPUs of the rank's node with their NVLinks and network cards. kLeaf: the
+  // leaf switch at which the rank's network card hangs, so every cable and trunk there; kUplink: its trunks
+  // alone.
+  enum class What : std::uint8_t { kGpu, kNic, kNvLink, kNode, kLeaf, kUplink };
+  RankId rank;
+  What what = What::kGpu;
+  double factor = 1;  // Of its full rate, 0 … 1; 0: lost.
+  SimTime from;
+  std::optional<SimTime> until;  // None: for good.
+  RankId peer = {};              // Of kNvLink: only the links to this rank's GPU; invalid: all of them.
+  bool operator==(const Fault&) const = default;
+
+  bool active(SimTime at) const { return from <= at && (!until || at < *until); }
+};
+std::string_view to_string(Fault::What what);  // "gpu", as scenario files say it.
+
+// After so long in one collective, counted from the first rank that reached it, a job is ended. The default
+// timeout of PyTorch's NCCL process groups (10 minutes since pytorch/pytorch#110947).
+inline constexpr SimTime kWatchdog{600'000'000'000'000};
+
 struct Job {
   const Program* program = nullptr;  // Outlives the job.
   std::vector<JobClass> classes;
@@ -73,18 +97,19 @@ struct Job {
   double compute_interference = 1.0;  // ≥ 1; see Profile.
   double transfer_interference = 1.0;
   std::vector<Change> changes;  // By time.
+  std::vector<Fault> faults;    // What the changes stand for, to be named when something hangs.
+  SimTime watchdog = kWatchdog;
 };
 
-// A part of one rank's machine that is slower for a while.
-struct Fault {
-  // kNic and kNvLink: all links of that kind that the rank's GPU uses, in both directions. Whoever else uses
-  // them is slowed too.
-  enum class What : std::uint8_t { kGpu, kNic, kNvLink };
-  RankId rank;
-  What what = What::kGpu;
-  double factor = 1;  // Of its full rate, 0 … 1.
-  SimTime from;
-  std::optional<SimTime> until;  // None: for good.
+// How communication is laid over the machine where that isn't the usual way. Devices are numbered as Router
+// numbers them.
+struct Rerouting {
+  // By device: the GPU of the same node through whose network card it reaches other nodes (NCCL's PXN);
+  // itself: its own. Empty: every GPU its own.
+  std::vector<std::int32_t> relay;
+  // By device: its place among the GPUs of its node in rings. Empty: in the order of their numbers.
+  std::vector<std::int32_t> ring_position;
+  bool operator==(const Rerouting&) const = default;
 };
 
 struct JobOptions {
@@ -92,6 +117,8 @@ struct JobOptions {
   // Ranks whose compute is slower than their kind's: (rank, factor > 1).
   std::vector<std::pair<RankId, double>> stragglers;
   std::vector<Fault> faults = {};
+  SimTime watchdog = kWatchdog;
+  Rerouting rerouting = {};
 };
 
 // REQUIRES: verify(program) is empty. THROWS Error(kInfeasible) when the program needs more devices than the

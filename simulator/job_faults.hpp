@@ -24,6 +24,11 @@ struct FaultPlan {
   std::vector<Course> of_link;  // Parallel to links.
 };
 
+// The links that a fault of this device (and its peer; −1: none) narrows, each once; none of a GPU alone.
+// THROWS Error(kInput) when there are none.
+std::vector<NarrowedLink> links_of(const Router& router, const Fault& fault, std::int32_t device,
+                                   std::int32_t peer);
+
 // Faults of one thing that overlap multiply. THROWS Error(kInput) for a rank or a part that isn't there, or
 // times and factors that can't be.
 FaultPlan plan_faults(const Program& program, const Router& router, const JobOptions& options);

@@ -51,6 +51,15 @@ void check_devices(const Program& program, const Cluster& cluster) {
            cluster.node.gpus);
 }
 
+void check_rerouting(const Rerouting& rerouting, const Cluster& cluster) {
+  const auto devices = index(cluster.gpu_count());
+  assert(rerouting.relay.empty() || rerouting.relay.size() == devices);
+  assert(rerouting.ring_position.empty() || rerouting.ring_position.size() == devices);
+  for (std::size_t device = 0; device < rerouting.relay.size(); ++device)
+    assert(rerouting.relay[device] / cluster.node.gpus ==
+           static_cast<std::int32_t>(device) / cluster.node.gpus);
+}
+
 // Which ranks, places and links are one class, numbered by their first member. −1: an idle rank.
 struct Classes {
   std::vector<std::int32_t> of_rank, of_place, of_link;
@@ -327,13 +336,17 @@ Job make_job(const Program& program, const Cluster& cluster, const Profile& prof
   const Router binding(cluster);
   const folding::FaultPlan faults = folding::plan_faults(program, binding, options);
   deviations.rank_courses = faults.of_rank;
-  const folding::LinkPaths router(binding, faults.links);
+  check_rerouting(options.rerouting, cluster);
+  const folding::LinkPaths router(binding, faults.links, options.rerouting);
   folding::TrafficLists lists(program);
   const Places places = folding::find_places(program, router, profile, lists);
   deviations.link_courses = courses_of_links(places, faults);
   const LabelledGraph graph = join(program, places);
   const Classes classes = classify(program, places, graph, deviations, options.fold);
-  return Assembler(program, cluster, profile, places, lists, classes).assemble(graph, deviations);
+  Job job = Assembler(program, cluster, profile, places, lists, classes).assemble(graph, deviations);
+  job.faults = options.faults;
+  job.watchdog = options.watchdog;
+  return job;
 }
 
 }  // namespace orrery

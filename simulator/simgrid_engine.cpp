@@ -13,12 +13,16 @@ namespace {
 
 using simgrid_engine::Replay;
 
-// What comes back from the child: counters, ends of the steps, times of the last one.
+// What comes back from the child: counters, ends of the steps, times of the last one; where it hangs, all
+// streams in their stead.
 struct Counts {
   std::int64_t instructions = 0;
   std::int64_t flow_events = 0;
   std::int64_t steps = 0;
   std::int32_t live_activities_max = 0;
+  std::int32_t blocked = -1;  // Streams, where it hangs; and where that is.
+  std::int32_t rendezvous = -1, stream = -1;
+  std::int64_t since = 0;
 };
 
 template <class T>
@@ -37,14 +41,28 @@ void take(std::string_view& text, std::span<T> values) {
 
 std::string replay(const fast::Layout& layout, const EngineOptions& options) {
   Replay replay(layout, options);
-  replay.run();
+  fast::Stall stall;
+  try {
+    replay.run();
+  } catch (const fast::Stall& found) {
+    stall = found;
+  }
   const EngineCounters& counted = replay.counters();
-  const Counts counts{counted.instructions, counted.flow_events, replay.ends().count(),
-                      counted.live_activities_max};
+  Counts counts{counted.instructions, counted.flow_events, replay.ends().count(),
+                counted.live_activities_max};
+  if (stall.rendezvous >= 0) {
+    counts.blocked = static_cast<std::int32_t>(stall.blocked.size());
+    counts.rendezvous = stall.rendezvous;
+    counts.stream = stall.stream;
+    counts.since = stall.since;
+  }
   std::string answer;
-  append(answer, std::span(&counts, 1));
+  append(answer, std::span<const Counts>(&counts, 1));
   append(answer, std::span<const SimTime>(counted.step_ends));
-  append(answer, std::span<const fast::Times>(replay.last_step()));
+  if (stall.rendezvous >= 0)
+    append(answer, std::span<const fast::BlockedStream>(stall.blocked));
+  else
+    append(answer, std::span<const fast::Times>(replay.last_step()));
   return answer;
 }
 
@@ -63,6 +81,12 @@ Timeline run_simgrid(const Job& job, const EngineOptions& options, EngineCounter
   counted.live_activities_max = counts.live_activities_max;
   counted.step_ends.resize(static_cast<std::size_t>(counts.steps));
   take(rest, std::span(counted.step_ends));
+  if (counts.blocked >= 0) {
+    fast::Stall stall{counts.rendezvous, counts.stream, counts.since, {}};
+    stall.blocked.resize(static_cast<std::size_t>(counts.blocked));
+    take(rest, std::span(stall.blocked));
+    fast::fail_hung(layout, stall, counted.step_ends);
+  }
   fast::StepRecord record(static_cast<std::size_t>(layout.instruction_count()));
   take(rest, std::span(record));
   assert(rest.empty());

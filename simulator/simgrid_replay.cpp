@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "simulator/event_engine_units.hpp"
 
 namespace orrery::simgrid_engine {
 namespace {
@@ -60,6 +61,7 @@ Replay::Replay(const fast::Layout& layout, const EngineOptions& options)
       stream_count_(static_cast<std::int32_t>(layout.streams.size())),
       ends_(layout.job, options, kPeriodTolerance),
       step_limit_(ends_.limit()),
+      watchdog_(layout.job),
       streams_(layout.streams.size()),
       devices_(layout.job.classes.size()),
       transfers_(layout.streams.size()),
@@ -115,6 +117,7 @@ void Replay::run() {
     counters_.step_ends = ends_.times();
     return;
   }
+  check_watchdog(fast::kForever);
   const auto still = [](const Device& device) { return device.running >= 0; };
   if (std::ranges::any_of(devices_, still))
     fail(ErrorKind::kInfeasible, "a fault stops a rank for good, so that its compute would never end");
@@ -124,6 +127,10 @@ void Replay::run() {
 // Devices choose when every stream that gets somewhere at this instant is there, and speeds are settled when
 // everything has chosen.
 void Replay::handle(std::int64_t now, std::span<const Due> due) {
+  check_watchdog(now);
+  if (now >= kNever)
+    fail(ErrorKind::kInfeasible,
+         "a transfer gets so little bandwidth that it would not end within 100 days; check the link rates");
   now_ = now;
   due_.assign(due.begin(), due.end());
   for (;;) {
@@ -141,6 +148,15 @@ void Replay::handle(std::int64_t now, std::span<const Due> due) {
       if (going_.empty()) return;
     }
   }
+}
+
+// REQUIRES: nothing happens before `next`.
+void Replay::check_watchdog(std::int64_t next) {
+  if (watchdog_.deadline() >= next) return;
+  fast::Stall stall = watchdog_.oldest();
+  stall.blocked = blocked();
+  counters_.step_ends = ends_.times();
+  throw stall;
 }
 
 void Replay::happen(Due due) {
@@ -198,6 +214,7 @@ void Replay::reach(std::int32_t id) {
   stream.state = State::kMeeting;
   times(stream.step, plan.base + stream.next->instruction).start = now_;
   const std::int32_t rendezvous = plan.rendezvous[stream.next->instruction];
+  watchdog_.arrive(rendezvous, id, now_);
   if (--at(missing_, rendezvous) == 0) begin_transfer(rendezvous);
 }
 
@@ -243,8 +260,8 @@ std::vector<fast::BlockedStream> Replay::blocked() const {
   for (std::int32_t s = 0; s < stream_count_; ++s) {
     const Stream& stream = at(streams_, s);
     if (at(layout_.streams, s).begin == at(layout_.streams, s).end || stream.step == step_limit_) continue;
-    blocked.push_back(
-        {s, stream.next->instruction, stream.state == State::kNeedsInstruction ? stream.waits_for : -1});
+    blocked.push_back({s, stream.next->instruction,
+                       stream.state == State::kNeedsInstruction ? stream.waits_for : -1, stream.step});
   }
   return blocked;
 }

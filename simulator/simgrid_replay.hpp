@@ -9,6 +9,7 @@
 #include "simulator/fast_engine_layout.hpp"
 #include "simulator/fast_engine_steps.hpp"
 #include "simulator/simgrid_world.hpp"
+#include "simulator/watchdog.hpp"
 
 namespace orrery::simgrid_engine {
 
@@ -20,7 +21,8 @@ class Replay {
  public:
   Replay(const fast::Layout& layout, const EngineOptions& options);
 
-  // Once. THROWS Error(kInfeasible) on a deadlock, and when something would never end.
+  // Once. THROWS Error(kInfeasible) on a deadlock, and when something would never end; a fast::Stall when the
+  // watchdog bites.
   void run();
 
   const fast::StepEnds& ends() const { return ends_; }
@@ -80,6 +82,7 @@ class Replay {
   WorldShape world_shape() const;
 
   void handle(std::int64_t now, std::span<const Due> due);
+  void check_watchdog(std::int64_t next);
   void happen(Due due);
   void ring(std::int32_t alarm);
   // Streams. (simgrid_replay.cpp)
@@ -131,6 +134,7 @@ class Replay {
   std::int32_t step_limit_;
   std::int64_t now_ = 0;
   std::size_t next_change_ = 0;
+  fast::Watchdog watchdog_;
   EngineCounters counters_;
   std::vector<Stream> streams_;
   std::vector<Device> devices_;

@@ -100,6 +100,7 @@ void Replay::begin_moving(std::int32_t id) {
 }
 
 void Replay::end_transfer(std::int32_t id) {
+  watchdog_.end(at(transfers_, id).rendezvous);
   for (const fast::Seat& seat : layout_.seats_of(meeting(at(transfers_, id).rendezvous))) {
     at(streams_, seat.stream).transfer = -1;
     const std::int32_t rank_class = at(layout_.streams, seat.stream).rank_class;

@@ -13,6 +13,9 @@
 
 namespace orrery::simgrid_engine {
 
+// No date is later.
+inline constexpr std::int64_t kNever = 9'000'000'000'000'000'000;
+
 // Alarms and flows are named by the caller's numbers, from 0.
 struct Due {
   bool flow = false;  // Has moved its bytes; otherwise an alarm.
@@ -42,8 +45,8 @@ class World {
   void set_capacity(std::int32_t link, double bytes_per_s);
 
   // Calls `handler` with all that falls on one picosecond, picosecond by picosecond, until nothing is left or
-  // the handler throws. Ends of flows are rounded up to the picosecond.
-  // THROWS Error(kInfeasible) when a flow gets so little that it would end after SimTime's last date.
+  // the handler throws. Ends of flows are rounded up to the picosecond; all those after SimTime's last date
+  // come at kNever.
   using Handler = std::function<void(std::int64_t picoseconds, std::span<const Due> due)>;
   void run(Handler handler);
 

@@ -58,7 +58,8 @@ class Finder {
       found_.members.push_back({rank.value, traffic[role(rank).index()].*kind});
       devices.push_back(device(rank));
     }
-    const Layout layout = lay_out(std::move(devices), router_.cluster().gpus_per_domain());
+    Layout layout = lay_out(std::move(devices), router_.cluster().gpus_per_domain());
+    reroute(layout, router_);
     const bool ring = kind == &RoleTraffic::rings;
     (ring ? add_ring : add_all_to_all)(layout, router_, counter_);
     GroupShape shape = layout.shape(router_.cluster().node);

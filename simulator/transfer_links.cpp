@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <utility>
 
 namespace orrery::folding {
 
@@ -56,7 +57,45 @@ Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_domain) 
     begin = end;
   }
   group.channels = group.nodes.size() > 1 ? fewest : 1;
+  if (group.nodes.size() > 1)
+    for (const Range node : group.nodes)
+      for (std::int32_t channel = 0; channel < group.channels; ++channel)
+        group.exits.push_back(node.begin + channel);
   return group;
+}
+
+namespace {
+
+// Members of a node that leave it through different network cards: the first one of each. Into
+// Layout::devices.
+std::vector<std::int32_t> find_exits(const Layout& group, Range node, const LinkPaths& router) {
+  std::vector<std::int32_t> found;
+  const auto relay = [&](std::int32_t i) { return router.relay(group.devices[static_cast<std::size_t>(i)]); };
+  for (std::int32_t i = node.begin; i < node.end; ++i)
+    if (std::ranges::none_of(found, [&](std::int32_t other) { return relay(other) == relay(i); }))
+      found.push_back(i);
+  return found;
+}
+
+}  // namespace
+
+void reroute(Layout& group, const LinkPaths& router) {
+  if (!router.rerouted()) return;
+  for (const Range node : group.nodes) {
+    std::sort(group.devices.begin() + node.begin, group.devices.begin() + node.end,
+              [&](std::int32_t a, std::int32_t b) {
+                return std::pair(router.ring_position(a), a) < std::pair(router.ring_position(b), b);
+              });
+  }
+  if (group.nodes.size() == 1) return;
+  std::vector<std::vector<std::int32_t>> exits;
+  for (const Range node : group.nodes) {
+    exits.push_back(find_exits(group, node, router));
+    group.channels = std::min(group.channels, static_cast<std::int32_t>(exits.back().size()));
+  }
+  group.exits.clear();
+  for (const std::vector<std::int32_t>& of_node : exits)
+    group.exits.insert(group.exits.end(), of_node.begin(), of_node.begin() + group.channels);
 }
 
 GroupShape Layout::shape(const NodeType& node) const {
@@ -86,9 +125,10 @@ std::vector<RingUse> ring_uses(const Layout& group) {
       for (std::int32_t i = here.begin; i < here.end; ++i)
         add(i, i + 1 < here.end ? i + 1 : here.begin, count);
     if (one_node) return uses;
-    const Range next = group.nodes[(n + 1) % group.nodes.size()];
-    for (std::int32_t channel = 0; channel < group.channels; ++channel)
-      add(here.begin + channel, next.begin + channel, 1);
+    const auto channels = static_cast<std::size_t>(group.channels);
+    const std::size_t next = (n + 1) % group.nodes.size();
+    for (std::size_t channel = 0; channel < channels; ++channel)
+      add(group.exits[n * channels + channel], group.exits[next * channels + channel], 1);
   }
   return uses;
 }

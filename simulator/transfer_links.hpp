@@ -33,15 +33,20 @@ class LinkCounter {
   std::vector<LinkUse> current_;
 };
 
-// A group's devices in ascending order, node by node. Nodes of one NVLink domain count as one here.
+// A group's devices in the order of their rings, node by node. Nodes of one NVLink domain count as one here.
 struct Layout {
   std::vector<std::int32_t> devices;
   std::vector<Range> nodes;  // Into devices.
+  std::vector<std::int32_t>
+      exits;  // Into devices: of several nodes, where each one's channels leave and enter.
   std::int32_t channels = 1;
 
   GroupShape shape(const NodeType& node) const;
 };
 Layout lay_out(std::vector<std::int32_t> devices, std::int32_t gpus_per_domain);
+// Rings in the order that the router's Rerouting asks for, and no more channels between nodes than each
+// node's members have network cards.
+void reroute(Layout& group, const LinkPaths& router);
 
 void add_ring(const Layout& group, const LinkPaths& router, LinkCounter& counter);
 void add_all_to_all(const Layout& group, const LinkPaths& router, LinkCounter& counter);

@@ -32,10 +32,14 @@ std::size_t check_fold(const Program& program, const Cluster& cluster, const Pro
   return folded.classes.size();
 }
 
-Fault some_fault(Random& random, const Program& program, SimTime makespan) {
+Fault some_fault(Random& random, const Program& program, const Cluster& cluster, SimTime makespan) {
   Fault fault;
   fault.rank = RankId(random.between(0, program.world_size() - 1));
-  fault.what = static_cast<Fault::What>(random.between(0, 2));
+  fault.what = static_cast<Fault::What>(random.between(0, 5));
+  // A fat tree of one leaf switch has no trunks.
+  const bool trunks = cluster.fabric.kind == FabricKind::kRailOptimised ||
+                      cluster.nodes > cluster.fabric.nodes_per_leaf;
+  if (fault.what == Fault::What::kUplink && !trunks) fault.what = Fault::What::kLeaf;
   fault.factor = 0.25 * static_cast<double>(random.between(0, 3));
   fault.from = {random.between(0, makespan.picoseconds)};
   if (fault.factor == 0 || random.between(0, 1) == 0)
@@ -79,7 +83,7 @@ TEST_CASE("random faults on random machines, folded and unfolded, in both engine
     JobOptions options;
     const SimTime before = orrery::simulate(program, cluster, profile, options, {2, false}).makespan;
     for (std::int64_t n = random.between(1, 3); n-- > 0;)
-      options.faults.push_back(some_fault(random, program, before));
+      options.faults.push_back(some_fault(random, program, cluster, before));
     folded_cases += check_fold(program, cluster, profile, options) < static_cast<std::size_t>(world);
     felt += orrery::simulate(program, cluster, profile, options, {2, false}).makespan > before;
   }
