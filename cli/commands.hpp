@@ -21,5 +21,6 @@ void add_validate(CLI::App& app);
 void add_graph(CLI::App& app);
 void add_partition(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_remap(CLI::App& app);
 
 }  // namespace orrery

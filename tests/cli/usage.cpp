@@ -23,9 +23,9 @@ std::set<std::string> options_of(const std::string& help) {
   return options;
 }
 
-const std::vector<std::string> kCommands = {"simulate",  "scenario check", "scenario show", "model",
-                                            "catalogue", "validate",       "graph check",   "graph explain",
-                                            "graph dot", "partition",      "plan import",   "memory"};
+const std::vector<std::string> kCommands = {
+    "simulate",      "scenario check", "scenario show", "model",       "catalogue", "validate", "graph check",
+    "graph explain", "graph dot",      "partition",     "plan import", "memory",    "remap"};
 
 }  // namespace
 

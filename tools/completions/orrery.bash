@@ -6,7 +6,7 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph partition plan --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph partition plan remap --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
@@ -19,6 +19,8 @@ _orrery() {
     words="auto scenario hf fx fx-text onnx chakra"
   elif [[ $before == --strategy ]]; then
     words="all per-layer per-operator nvlink-neighbourhood"
+  elif [[ $before == --policy ]]; then
+    words="all static re-ring re-group"
   elif [[ $before == --engine ]]; then
     words="fast simgrid both"
   elif [[ $before == --set ]]; then
@@ -29,6 +31,7 @@ _orrery() {
       simulate*) words="--json --trace --program --set --engine --engine-tolerance --passes --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
       memory*) words="--json --offsets --set --role --all-roles --threads --help" ;;
       partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;
+      remap*) words="--policy --steps --json --set --help" ;;
       validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;

@@ -1,6 +1,6 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition plan
+set -l commands simulate memory scenario model catalogue validate graph partition plan remap
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
@@ -10,6 +10,7 @@ set -l graph "__fish_seen_subcommand_from graph"
 set -l simulate "__fish_seen_subcommand_from simulate"
 set -l memory "__fish_seen_subcommand_from memory"
 set -l partition "__fish_seen_subcommand_from partition"
+set -l remap "__fish_seen_subcommand_from remap"
 set -l validate "__fish_seen_subcommand_from validate"
 
 complete -c orrery -l help -d "Print help"
@@ -26,6 +27,8 @@ complete -c orrery -n "$top" -f -a validate -d "Hold predictions against a table
 complete -c orrery -n "$top" -f -a graph -d "Check, explain or draw the graph of a model, also of other tools"
 
 complete -c orrery -n "$top" -f -a partition -d "Compare placements of single ops on the devices of a machine"
+
+complete -c orrery -n "$top" -f -a remap -d "Compare what a run does about faults: nothing, new rings, new groups"
 
 complete -c orrery -n "$graph_actions" -f -a check -d "Name everything that is wrong with a graph or trace"
 complete -c orrery -n "$graph_actions" -f -a explain -d "Show what a graph or trace comes to"
@@ -74,10 +77,13 @@ complete -c orrery -n "$partition" -x -l strategy -a "all per-layer per-operator
 complete -c orrery -n "$partition" -x -l min-piece -d "Ops that a piece has at least"
 complete -c orrery -n "$partition" -x -l max-piece -d "Ops that a piece has at most"
 complete -c orrery -n "$partition" -r -l json -d "Write the figures as JSON; - is standard output"
+complete -c orrery -n "$remap" -x -l policy -a "all static re-ring re-group" -d "The one to look at"
+complete -c orrery -n "$remap" -x -l steps -d "Steps of the run"
+complete -c orrery -n "$remap" -r -l json -d "Write the figures as JSON; - is standard output"
 complete -c orrery -n "$validate" -r -l json -d "Write groups, refusals and rows as JSON"
 complete -c orrery -n "$validate" -r -l markdown -d "Write the tables as Markdown"
 complete -c orrery -n "$validate" -l rows -d "List every predicted row"
 complete -c orrery -n "$validate" -x -l threshold -d "End with 6 when the median error exceeds this fraction"
 complete -c orrery -n "$validate" -x -l threads -d "Rows predicted at a time"
-complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition" -x -l set -d "Replace a value: KEY=VALUE" \
+complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition remap" -x -l set -d "Replace a value: KEY=VALUE" \
   -a "sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="

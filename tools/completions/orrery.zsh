@@ -67,6 +67,7 @@ _orrery() {
     'graph:check, explain or draw the graph of a model'
     'partition:compare placements of single ops on the devices of a machine'
     'plan:take over plans from the settings of training frameworks'
+    'remap:compare what a run does about faults'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -97,6 +98,10 @@ _orrery() {
           _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
             '--strategy[the one to look at]:strategy:(all per-layer per-operator nvlink-neighbourhood)' \
             '--min-piece[ops that a piece has at least]:number' '--max-piece[ops that a piece has at most]:number' \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
+        remap)
+          _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
+            '--policy[the one to look at]:policy:(all static re-ring re-group)' '--steps[steps of the run]:number' \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         validate)
           _arguments '--help[print help]' '--json[write groups, refusals and rows as JSON]:file:_files' \
