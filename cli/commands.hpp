@@ -26,5 +26,6 @@ void add_topo(CLI::App& app);
 void add_diagnose(CLI::App& app);
 void add_collective(CLI::App& app);
 void add_fabric(CLI::App& app);
+void add_remap(CLI::App& app);
 
 }  // namespace orrery

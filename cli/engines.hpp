@@ -16,6 +16,7 @@ struct EngineRun {
   bool agree = true;    // False: they differ by more than the tolerance.
 };
 
+// THROWS HangError; Error(kDisagreement) when of both engines only one hangs, or elsewhere.
 // `tolerance`: the largest difference of both engines, as a part of the step, that counts as agreement.
 EngineRun run_engine(const Scenario& scenario, const Job& job, double tolerance = kEngineTolerance);
 

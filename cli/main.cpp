@@ -29,7 +29,9 @@ constexpr const char* kFooter =
     "  orrery validate training.csv\n"
     "  orrery graph explain model.onnx --dim batch_size=1 --dim seq_len=2048\n"
     "  orrery fabric scenarios/fabric-ecmp.yaml\n"
-    "  orrery plan import train_gpt3.sh --node dgx-h100 --nodes 128\n\n"
+    "  orrery diagnose matrix.txt job.log\n"
+    "  orrery plan import train_gpt3.sh --node dgx-h100 --nodes 128\n"
+    "  orrery remap scenarios/faults-node-lost.yaml\n\n"
     "Exit codes:\n"
     "  0 fine   2 wrong usage   3 bad input file   4 the plan can't work (out of memory, indivisible)\n"
     "  5 failed while running   6 disagreement found";
@@ -86,6 +88,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_diagnose(app);
   orrery::add_collective(app);
   orrery::add_fabric(app);
+  orrery::add_remap(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {

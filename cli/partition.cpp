@@ -72,6 +72,7 @@ PartitionRow assess(const PartitionProblem& problem, const Scenario& scenario, c
     options.fold = false;  // Devices differ, and links are looked at one by one.
     options.stragglers = scenario.stragglers;
     options.faults = scenario.faults;
+    options.watchdog = scenario.watchdog;
     const Job job = make_job(program, scenario.cluster, scenario.profile, options);
     const EngineRun run = run_engine(scenario, job);
     fmt::print(stderr, "{}", run.remarks);

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "planner/recompute.hpp"
 #include "planner/recompute_choice.hpp"
+#include "simulator/engine.hpp"
 
 namespace orrery {
 
@@ -37,6 +39,19 @@ Prepared prepare(const std::filesystem::path& file, const Overrides& overrides, 
   }
   prepared.warnings = warnings(prepared.plan, prepared.graph, scenario.cluster);
   return prepared;
+}
+
+void draw_random_faults(Scenario& scenario, const Program& program) {
+  const RandomFaults& random = scenario.random_faults;
+  if (random.rates.empty()) return;
+  JobOptions options;
+  options.stragglers = scenario.stragglers;
+  const Timeline undisturbed = simulate(program, scenario.cluster, scenario.profile, options);
+  const std::vector<Fault> drawn =
+      draw_faults(random, Router(scenario.cluster), random.steps * undisturbed.step_time);
+  scenario.faults.insert(scenario.faults.end(), drawn.begin(), drawn.end());
+  scenario.notes.push_back(fmt::format("{} random faults in {} steps of {}", drawn.size(), random.steps,
+                                       format_time(undisturbed.step_time)));
 }
 
 }  // namespace orrery

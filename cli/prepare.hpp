@@ -23,4 +23,8 @@ struct Prepared {
 // THROWS Error: kInput from the file, kInfeasible from the plan (with the file's name in front).
 Prepared prepare(const std::filesystem::path& file, const Overrides& overrides, bool place = true);
 
+// Adds the scenario's random faults to its faults, over as many steps as it says, of the length that they
+// have without any. REQUIRES: `program` is the plan's.
+void draw_random_faults(Scenario& scenario, const Program& program);
+
 }  // namespace orrery

@@ -172,10 +172,12 @@ void simulate_file(const Options& options) {
   check_memory(prepared, program, options.allow_oom);
 
   progress.stage("simulating");
+  draw_random_faults(scenario, program);
   JobOptions job_options;
   job_options.fold = scenario.fold;
   job_options.stragglers = scenario.stragglers;
   job_options.faults = scenario.faults;
+  job_options.watchdog = scenario.watchdog;
   const Job job = make_job(program, scenario.cluster, scenario.profile, job_options);
   const EngineRun run = run_engine(scenario, job, options.tolerance);
   const Timeline& timeline = run.timeline;

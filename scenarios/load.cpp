@@ -52,7 +52,10 @@ void check_together(const Section& file, const Scenario& scenario) {
     }
   };
   for (const auto& [rank, slowdown] : scenario.stragglers) check_rank("stragglers", rank);
-  for (const Fault& fault : scenario.faults) check_rank("faults", fault.rank);
+  for (const Fault& fault : scenario.faults) {
+    check_rank("faults", fault.rank);
+    check_rank("faults", fault.peer);
+  }
 }
 
 // The rotary kind stretches; say so rather than refuse.
@@ -94,6 +97,8 @@ Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file
   read_engine(top, scenario);
   read_stragglers(top, scenario);
   read_faults(top, scenario);
+  read_random_faults(top, scenario);
+  read_remap(top, scenario);
   scenario.profile = default_profile(scenario.cluster.node.gpu);
   read_profile(top, scenario);
   read_partition(top, scenario);

@@ -45,50 +45,6 @@ void read_stragglers(const Section& file, Scenario& scenario) {
 
 namespace {
 
-constexpr double kLatestFault = 1e6;  // Seconds.
-
-// Reads the time and says whether it was there and right.
-bool read_date(const Section& section, std::string_view key, SimTime& date) {
-  double seconds = -1;
-  section.seconds(key, seconds, kLatestFault);
-  if (seconds < 0) return false;
-  date = from_seconds(seconds);
-  return true;
-}
-
-}  // namespace
-
-void read_faults(const Section& file, Scenario& scenario) {
-  for (const YamlNode* item : file.items("faults")) {
-    const Section section(*item, "faults", "fault", file.faults());
-    const bool has_rank = section.require("rank", "the rank whose machine has the fault");
-    const bool has_what = section.require("what", "the part that is slow: gpu, nic or nvlink");
-    const bool has_factor = section.require("factor", "what is left of its rate, e.g. 0.5");
-    if (!has_rank || !has_what || !has_factor) continue;
-    std::int64_t rank = -1;
-    Fault fault;
-    fault.factor = -1;
-    section.integer("rank", rank, 0, kMaxGpus - 1);
-    section.choice(
-        "what", fault.what,
-        Choices<Fault::What>{
-            {"gpu", Fault::What::kGpu}, {"nic", Fault::What::kNic}, {"nvlink", Fault::What::kNvLink}});
-    section.number("factor", fault.factor, 0, 1);
-    read_date(section, "from", fault.from);
-    if (SimTime until; section.has("until") && read_date(section, "until", until)) {
-      fault.until = until;
-      if (until <= fault.from) section.fault("until", "is no later than the fault's beginning");
-    }
-    if (fault.factor > 0 && fault.factor < 0.001)
-      section.fault("factor", "is less than 0.001; expected 0 (it stands still) or 0.001 to 1");
-    if (rank < 0 || fault.factor < 0) continue;  // Noted already.
-    fault.rank = RankId(rank);
-    scenario.faults.push_back(fault);
-  }
-}
-
-namespace {
-
 // "2.27" and "2.27.5" are NCCL 2's minor version 27.
 std::optional<std::int64_t> nccl_minor(std::string_view text) {
   if (!text.starts_with("2.")) return std::nullopt;

@@ -14,8 +14,10 @@
 #include "planner/partition.hpp"
 #include "planner/placement.hpp"
 #include "planner/plan.hpp"
+#include "planner/remap.hpp"
 #include "simulator/fabric_study.hpp"
 #include "simulator/job.hpp"
+#include "simulator/random_faults.hpp"
 #include "topology/cluster.hpp"
 #include "topology/profile.hpp"
 
@@ -32,6 +34,15 @@ struct Prices {
 struct PartitionRequest {
   std::vector<PartitionStrategy> strategies = all_partition_strategies();
   std::vector<PieceLimits> pieces = {PieceLimits{}};  // Of nvlink-neighbourhood: each is one case.
+};
+
+// What `orrery remap` compares.
+struct RemapRequest {
+  std::vector<RemapPolicy> policies = all_remap_policies();
+  std::int64_t steps = 100;
+  bool keep_batch = true;
+  std::int64_t checkpoint_every = 100;
+  RemapCosts costs;
 };
 
 // Files to write besides the summary; empty: none.
@@ -53,6 +64,9 @@ struct Scenario {
   bool fold = true;
   std::vector<std::pair<RankId, double>> stragglers;
   std::vector<Fault> faults;
+  RandomFaults random_faults;  // Drawn once the step time is known; no rates: none.
+  SimTime watchdog = kWatchdog;
+  RemapRequest remap;
   PartitionRequest partition;
   TrafficRequest traffic;  // What `orrery fabric` sends over the fabric.
   Outputs output;

@@ -26,6 +26,8 @@ void read_placement(const Section& plan, Scenario& scenario);
 void read_engine(const Section& file, Scenario& scenario);
 void read_stragglers(const Section& file, Scenario& scenario);
 void read_faults(const Section& file, Scenario& scenario);
+void read_random_faults(const Section& file, Scenario& scenario);
+void read_remap(const Section& file, Scenario& scenario);
 // REQUIRES: scenario.profile is the default of the cluster's GPU.
 void read_profile(const Section& file, Scenario& scenario);
 void read_partition(const Section& file, Scenario& scenario);

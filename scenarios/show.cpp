@@ -35,6 +35,18 @@ std::string fabric_text(const Cluster& cluster) {
   return text;
 }
 
+std::string_view part_name(Fault::What what) {
+  switch (what) {
+    case Fault::What::kGpu: return "GPU";
+    case Fault::What::kNic: return "network card";
+    case Fault::What::kNvLink: return "NVLink";
+    case Fault::What::kNode: return "node";
+    case Fault::What::kLeaf: return "leaf switch";
+    case Fault::What::kUplink: return "trunks of the leaf switch";
+  }
+  return "";
+}
+
 using Out = std::back_insert_iterator<std::string>;
 
 void model_lines(Out out, const Scenario& scenario, const Graph& graph) {
@@ -187,12 +199,15 @@ std::string normal_form(const Scenario& scenario, const Graph& graph, const Plan
     fmt::format_to(out, "straggler: rank {}, compute takes {} times as long\n", rank.value, slowdown);
   }
   for (const Fault& fault : scenario.faults) {
-    const std::string_view what = fault.what == Fault::What::kGpu   ? "GPU"
-                                  : fault.what == Fault::What::kNic ? "network card"
-                                                                    : "NVLink";
-    fmt::format_to(out, "fault: rank {}, {} at {} of its rate from {} s{}\n", fault.rank.value, what,
-                   fault.factor, fault.from.seconds(),
-                   fault.until ? fmt::format(" to {} s", fault.until->seconds()) : " on");
+    fmt::format_to(
+        out, "fault: rank {}, {}{} at {} of its rate from {} s{}\n", fault.rank.value, part_name(fault.what),
+        fault.peer.valid() ? fmt::format(" to rank {}", fault.peer.value) : "", fault.factor,
+        fault.from.seconds(), fault.until ? fmt::format(" to {} s", fault.until->seconds()) : " on");
+  }
+  for (const FaultRate& rate : scenario.random_faults.rates) {
+    fmt::format_to(out, "random faults: {}, {} an hour each, at {} of its rate {}\n", part_name(rate.what),
+                   rate.per_hour, rate.factor,
+                   rate.repair_s > 0 ? fmt::format("for {} s on average", rate.repair_s) : "for good");
   }
   fmt::format_to(out, "engine: {}{}\n", scenario.engine, scenario.fold ? "" : ", not folded");
   for (const std::string& line : scenario.profile.provenance) fmt::format_to(out, "profile: {}\n", line);

@@ -16,6 +16,7 @@
 #include "planner/recompute_choice.hpp"
 #include "scenarios/scenario.hpp"
 #include "simulator/engine.hpp"
+#include "simulator/hang.hpp"
 
 namespace orrery {
 namespace {
@@ -34,7 +35,13 @@ std::string prediction(const fs::path& file, int threads) {
   options.fold = scenario.fold;
   options.stragglers = scenario.stragglers;
   options.faults = scenario.faults;
-  const Timeline timeline = simulate(program, scenario.cluster, scenario.profile, options);
+  options.watchdog = scenario.watchdog;
+  Timeline timeline;
+  try {
+    timeline = simulate(program, scenario.cluster, scenario.profile, options);
+  } catch (const HangError& error) {
+    return fmt::format("{}: {}\n", scenario.name, error.what());
+  }
   std::int64_t peak = 0;
   for (const Role& role : program.roles) peak = std::max(peak, peak_memory(role).bytes);
   return fmt::format("{}: step {} ps, alone {} ps, peak {} B, {} roles, {} classes, {} spans\n",

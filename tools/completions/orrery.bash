@@ -6,7 +6,7 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
@@ -24,7 +24,7 @@ _orrery() {
   elif [[ $before == --strategy ]]; then
     words="all per-layer per-operator nvlink-neighbourhood"
   elif [[ $before == --policy ]]; then
-    words="all file linear round-robin-nodes round-robin-sockets list graph exact"
+    if [[ $command == remap ]]; then words="all static re-ring re-group"; else words="all file linear round-robin-nodes round-robin-sockets list graph exact"; fi
   elif [[ $before == --engine ]]; then
     words="fast simgrid both"
   elif [[ $before == --set ]]; then
@@ -37,6 +37,7 @@ _orrery() {
       fabric*) words="--json --set --help" ;;
       partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;
       placement*) words="--policy --json --rankfile --script --host --nic-prefix --set --help" ;;
+      remap*) words="--policy --steps --json --set --help" ;;
       validate*) words="--json --markdown --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;

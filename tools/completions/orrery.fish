@@ -1,6 +1,6 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement
+set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
@@ -14,6 +14,7 @@ set -l memory "__fish_seen_subcommand_from memory"
 set -l partition "__fish_seen_subcommand_from partition"
 set -l fabric "__fish_seen_subcommand_from fabric"
 set -l placement "__fish_seen_subcommand_from placement"
+set -l remap "__fish_seen_subcommand_from remap"
 set -l validate "__fish_seen_subcommand_from validate"
 
 complete -c orrery -l help -d "Print help"
@@ -33,6 +34,8 @@ complete -c orrery -n "$top" -f -a partition -d "Compare placements of single op
 complete -c orrery -n "$top" -f -a fabric -d "Compare routings of the network between nodes"
 
 complete -c orrery -n "$top" -f -a placement -d "Compare which GPU, NIC and CPU each rank gets"
+
+complete -c orrery -n "$top" -f -a remap -d "Compare what a run does about faults: nothing, new rings, new groups"
 
 complete -c orrery -n "$graph_actions" -f -a check -d "Name everything that is wrong with a graph or trace"
 complete -c orrery -n "$graph_actions" -f -a explain -d "Show what a graph or trace comes to"
@@ -88,12 +91,15 @@ complete -c orrery -n "$placement" -r -l rankfile -d "Write Open MPI's rank file
 complete -c orrery -n "$placement" -r -l script -d "Write a shell script that binds each process"
 complete -c orrery -n "$placement" -x -l host -d "Name of a node, in order"
 complete -c orrery -n "$placement" -x -l nic-prefix -d "Of the NICs' names in the script"
+complete -c orrery -n "$remap" -x -l policy -a "all static re-ring re-group" -d "The one to look at"
+complete -c orrery -n "$remap" -x -l steps -d "Steps of the run"
+complete -c orrery -n "$remap" -r -l json -d "Write the figures as JSON; - is standard output"
 complete -c orrery -n "$validate" -r -l json -d "Write groups, refusals and rows as JSON"
 complete -c orrery -n "$validate" -r -l markdown -d "Write the tables as Markdown"
 complete -c orrery -n "$validate" -l rows -d "List every predicted row"
 complete -c orrery -n "$validate" -x -l threshold -d "End with 6 when the median error exceeds this fraction"
 complete -c orrery -n "$validate" -x -l threads -d "Rows predicted at a time"
-complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition fabric placement" -x -l set -d "Replace a value: KEY=VALUE" \
+complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition fabric placement remap" -x -l set -d "Replace a value: KEY=VALUE" \
   -a "sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="
 
 complete -c orrery -n "$top" -f -a topo -d "Show, check, convert and compare topologies of machines"

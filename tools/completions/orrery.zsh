@@ -102,6 +102,7 @@ _orrery() {
     'topo:show, check, convert and compare topologies of machines'
     'collective:time one collective over a sweep of sizes'
     'diagnose:find what holds a machine or a job back'
+    'remap:compare what a run does about faults'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -150,6 +151,10 @@ _orrery() {
             '--policy[the one to look at]:policy:(all file linear round-robin-nodes round-robin-sockets list graph exact)' \
             "--rankfile[write Open MPI's rank file]:file:_files" '--script[write a script that binds each process]:file:_files' \
             '*--host[name of a node, in order]:host:_hosts' "--nic-prefix[of the NICs' names]:prefix" \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
+        remap)
+          _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
+            '--policy[the one to look at]:policy:(all static re-ring re-group)' '--steps[steps of the run]:number' \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         validate)
           _arguments '--help[print help]' '--json[write groups, refusals and rows as JSON]:file:_files' \
