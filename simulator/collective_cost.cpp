@@ -128,7 +128,8 @@ nccl::Communicator nccl_communicator(const GroupShape& shape, const CollectiveMa
   links.generation = machine.generation;
   links.nvlink = shape.nvlink_bytes_per_s > 0;
   links.multicast = machine.has_multicast() && links.nvlink && has_nvls(shape, profile.collectives);
-  links.node_gb_per_s = (links.nvlink ? shape.nvlink_bytes_per_s : rate) / 1e9;
+  // Channels side by side share a GPU's PCIe link; `rate` is what one of them has of it.
+  links.node_gb_per_s = (links.nvlink ? shape.nvlink_bytes_per_s : rate * shape.channels) / 1e9;
   links.nics = std::min(shape.channels, machine.nics);
   links.nic_gb_per_s = machine.nic_bytes_per_s / 1e9;
   return nccl::find_channels(links);
