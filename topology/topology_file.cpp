@@ -53,6 +53,14 @@ bool can_read(const Read& read) {
   }
 }
 
+// What the user knows of GPUs and ports of which the file says nothing.
+void fill_in(Host& host, const TopologyFileOptions& options) {
+  for (HostGpu& gpu : host.gpus)
+    if (gpu.model.empty()) gpu.model = options.gpu_model;
+  for (HostNic& nic : host.nics)
+    if (nic.bytes_per_s == 0) nic.bytes_per_s = options.nic_bytes_per_s;
+}
+
 SmiAssumptions assumptions(const TopologyFileOptions& options) {
   SmiAssumptions assumed;
   assumed.gpu_model = options.gpu_model;
@@ -134,6 +142,7 @@ TopologyFile read_topology_file(std::string_view text, const std::string& name,
            "scenario",
            name);
   }
+  for (Host& host : file.hosts) fill_in(host, options);
   return file;
 }
 

@@ -38,7 +38,7 @@ _orrery() {
       partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;
       placement*) words="--policy --json --rankfile --script --host --nic-prefix --set --help" ;;
       remap*) words="--policy --steps --json --set --help" ;;
-      validate*) words="--json --markdown --rows --threshold --threads --help" ;;
+      validate*) words="--json --markdown --calibrated --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;
       plan*) words="--format --var --run --gpus --node --nodes --model --output --help" ;;

@@ -158,7 +158,7 @@ _orrery() {
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         validate)
           _arguments '--help[print help]' '--json[write groups, refusals and rows as JSON]:file:_files' \
-            '--markdown[write the tables as Markdown]:file:_files' '--rows[list every predicted row]' \
+            '--markdown[write the tables as Markdown]:file:_files' '--calibrated[fit to one collective of a machine, predict its others]' '--rows[list every predicted row]' \
             '--threshold[end with 6 above this median error]:fraction' '--threads[rows predicted at a time]:number' \
             '1:table:_files -g "*.csv"' ;;
       esac ;;
