@@ -249,6 +249,11 @@ CollectiveSetup collective_setup(const CollectiveSweep& sweep, std::int64_t byte
   setup.profile.collective_base_s = 0;
   set_latencies(step, spec, router, setup.profile);
   setup.profile.message_bytes_per_s = message_rate(sweep, setup, comm, all_channels);
+  // What was measured to be slower keeps its links for longer, also where several messages are under way at
+  // once.
+  if (sweep.kind == CollectiveKind::kAllToAll || spec.algorithm == kRing || spec.algorithm == kTree)
+    spec.wire_factor *= move_factor(sweep.kind, static_cast<double>(bytes), nccl_algorithm(spec.algorithm),
+                                    setup.protocol, comm, profile.collectives);
   return setup;
 }
 

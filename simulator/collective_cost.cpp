@@ -46,6 +46,12 @@ double ramp(double channel_bytes, const CollectiveCosts& costs) {
   return 1 + costs.ramp * std::clamp(halvings, 0.0, costs.ramp_halvings);
 }
 
+double all_to_all_factor(double payload, const CollectiveCosts& costs) {
+  constexpr double kChannels =
+      12;  // Messages have their own: as many everywhere as where they were measured.
+  return costs.slowdown * costs.all_to_all_slowdown * ramp(payload / kChannels, costs);
+}
+
 TransferCost all_to_all_cost(double payload, const GroupShape& shape, double rate, const Profile& profile) {
   // NCCL runs the messages of up to eight peers at a time. Hardware latencies of its Simple protocol.
   constexpr double kNvLink = 3.4e-6, kPcie = 5.7e-6, kNetwork = 14e-6;
@@ -55,10 +61,7 @@ TransferCost all_to_all_cost(double payload, const GroupShape& shape, double rat
   cost.latency_s = profile.collective_base_s + (batches - 1) * hop + (shape.nodes > 1 ? kNetwork : 0) +
                    ring_steps(CollectiveKind::kAllToAll, shape).seconds(profile);
   cost.bytes = std::llround(std::ceil(ring_share(CollectiveKind::kAllToAll, shape.ranks) * payload));
-  constexpr double kChannels =
-      12;  // Messages have their own: as many everywhere as where they were measured.
-  cost.bytes_per_s = rate / (profile.collectives.slowdown * profile.collectives.all_to_all_slowdown *
-                             ramp(payload / kChannels, profile.collectives));
+  cost.bytes_per_s = rate / all_to_all_factor(payload, profile.collectives);
   return cost;
 }
 
@@ -103,11 +106,8 @@ TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape
   const nccl::Choice choice = nccl::choose(kind, bytes, comm);
   const bool ring = choice.algorithm == nccl::Algorithm::kRing;
   const Steps steps = ring ? ring_steps(kind, shape) : tree_steps(shape);
-  double move_s = costs.slowdown * payload / (choice.price.gb_per_s * 1e9);
-  if (choice.protocol != nccl::Protocol::kLl) {
-    move_s *= ramp(payload / comm.ring.channels, costs);
-    if (ring) move_s *= 1 + ends(kind, costs) / steps.all();
-  }
+  double move_s = payload / (choice.price.gb_per_s * 1e9);
+  move_s *= move_factor(kind, payload, choice.algorithm, choice.protocol, comm, costs);
   TransferCost cost;
   cost.latency_s = costs.call_s + choice.price.latency_us * 1e-6 + steps.seconds(profile);
   double link_bytes = link_share(kind, choice.algorithm, shape) * payload / shape.channels;
@@ -119,6 +119,17 @@ TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape
 }
 
 }  // namespace
+
+double move_factor(CollectiveKind kind, double payload, nccl::Algorithm algorithm, nccl::Protocol protocol,
+                   const nccl::Communicator& comm, const CollectiveCosts& costs) {
+  if (kind == CollectiveKind::kAllToAll) return all_to_all_factor(payload, costs);
+  double factor = costs.slowdown;
+  if (protocol == nccl::Protocol::kLl) return factor;
+  factor *= ramp(payload / comm.ring.channels, costs);
+  const int steps = (kind == CollectiveKind::kAllReduce ? 2 : 1) * (comm.ranks - 1);
+  if (algorithm == nccl::Algorithm::kRing) factor *= 1 + ends(kind, costs) / steps;
+  return factor;
+}
 
 nccl::Communicator nccl_communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
                                      const Profile& profile) {

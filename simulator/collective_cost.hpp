@@ -50,6 +50,11 @@ double nvlink_rate(const NodeType& node, std::span<const std::int32_t> gpus);
 // What NCCL's search finds for a group whose channels reach `rate` over their links, alone.
 nccl::Communicator nccl_communicator(const GroupShape& shape, const CollectiveMachine& machine, double rate,
                                      const Profile& profile);
+// By how much moving a payload takes longer than NCCL's price of it has been measured to: what the first and
+// the last step copy besides (rings), and channels with less than their full share.
+double move_factor(CollectiveKind kind, double payload, nccl::Algorithm algorithm, nccl::Protocol protocol,
+                   const nccl::Communicator& comm, const CollectiveCosts& costs);
+
 // Of the payload, what passes each link of a ring over n ranks, all channels together.
 double ring_share(CollectiveKind kind, double n);
 
