@@ -15,7 +15,6 @@
 #include <unordered_set>
 #include <utility>
 
-
 namespace orrery::simgrid_engine {
 namespace {
 

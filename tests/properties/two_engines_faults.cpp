@@ -37,8 +37,8 @@ Fault some_fault(Random& random, const Program& program, const Cluster& cluster,
   fault.rank = RankId(random.between(0, program.world_size() - 1));
   fault.what = static_cast<Fault::What>(random.between(0, 5));
   // A fat tree of one leaf switch has no trunks.
-  const bool trunks = cluster.fabric.kind == FabricKind::kRailOptimised ||
-                      cluster.nodes > cluster.fabric.nodes_per_leaf;
+  const bool trunks =
+      cluster.fabric.kind == FabricKind::kRailOptimised || cluster.nodes > cluster.fabric.nodes_per_leaf;
   if (fault.what == Fault::What::kUplink && !trunks) fault.what = Fault::What::kLeaf;
   fault.factor = 0.25 * static_cast<double>(random.between(0, 3));
   fault.from = {random.between(0, makespan.picoseconds)};
