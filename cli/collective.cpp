@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
@@ -194,7 +195,7 @@ void add_collective(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--chunk", options->chunk, "Bytes that are sent at a time; default: the protocol's");
   command->add_flag("--both-engines", options->both, "With SimGrid too; exit code 6 when they differ");
-  command->add_option("--json", options->json, "Write the rows as JSON to this file; - is standard output");
+  add_json(*command, options->json, "the rows");
   command->footer(
       "Examples:\n"
       "  orrery collective dgx-h100 --nodes 2\n"

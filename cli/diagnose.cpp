@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <memory>
 
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/topology_load.hpp"
@@ -23,8 +24,7 @@ void add_diagnose(CLI::App& app) {
       app.add_subcommand("diagnose", "Find what holds a machine or a job back, dearest first");
   const auto options = std::make_shared<Options>();
   add_topology_options(*command, options->request);
-  command->add_option("--json", options->json,
-                      "Write the findings as JSON to this file; - is standard output");
+  add_json(*command, options->json, "the findings");
   command->add_flag("--quiet", options->quiet, "Leave out the readers' notes");
   command->footer(
       "Examples:\n"

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <memory>
 
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
@@ -40,14 +41,8 @@ void add_fabric(CLI::App& app) {
       "fabric", "Compare ECMP, adaptive routing and queue feedback on the network between nodes");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->file, "Scenario file (YAML)")->required();
-  command->add_option("--json", options->json,
-                      "Write the figures as JSON to this file; - is standard output");
-  command
-      ->add_option("--set", options->overrides,
-                   "Replace a value of the file: KEY=VALUE with dots between keys; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_json(*command, options->json);
+  add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"
       "  orrery fabric scenarios/fabric-ecmp.yaml\n"

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/graph_load.hpp"
 #include "cli/graph_report.hpp"
@@ -134,7 +135,7 @@ void add_graph(CLI::App& app) {
   const auto checked = options();
   CLI::App* action =
       add_action(*command, "check", "Name everything that is wrong with a graph or trace", checked, check);
-  action->add_option("--json", checked->json, "Write the faults as JSON to this file; - is standard output");
+  add_json(*action, checked->json, "the faults");
   action->footer(std::string(kFormats) +
                  "\n\nExamples:\n  orrery graph check model.onnx --dim batch_size=1 --dim seq_len=2048\n"
                  "  orrery graph check trace.0.et trace.1.et --groups groups.json\n\n"
@@ -143,7 +144,7 @@ void add_graph(CLI::App& app) {
   const auto told = options();
   action = add_action(*command, "explain", "Show what a graph or trace comes to, by kind of op and by block",
                       told, explain);
-  action->add_option("--json", told->json, "Write it as JSON to this file; - is standard output");
+  add_json(*action, told->json, "it");
   action->footer(std::string(kFormats) +
                  "\n\nExamples:\n  orrery graph explain tiny-gpt.json\n"
                  "  orrery graph explain scenarios/models/llama-3-8b.json --batch 1 --sequence 8192");

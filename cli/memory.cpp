@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/prepare.hpp"
@@ -77,16 +78,10 @@ void add_memory(CLI::App& app) {
   CLI::App* command = app.add_subcommand("memory", "Show where the memory of a scenario's ranks goes");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->file, "Scenario file (YAML)")->required();
-  command->add_option("--json", options->json,
-                      "Write the figures as JSON to this file; - is standard output");
+  add_json(*command, options->json);
   command->add_flag("--offsets", options->offsets, "With --json: every buffer's place in the memory plan")
       ->needs("--json");
-  command
-      ->add_option("--set", options->overrides,
-                   "Replace a value of the file: KEY=VALUE with dots between keys; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_overrides(*command, options->overrides);
   CLI::Option* role = command->add_option("--role", options->role, "Show this role, e.g. stage3");
   command->add_flag("--all-roles", options->all_roles, "Show every role, not the fullest alone")
       ->excludes(role);

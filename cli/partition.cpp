@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/engines.hpp"
 #include "cli/output.hpp"
@@ -128,14 +129,8 @@ void add_partition(CLI::App& app) {
       ->check(CLI::Range(1, 1'000'000'000));
   command->add_option("--max-piece", options->max_piece, "Ops that it has at most")
       ->check(CLI::Range(1, 1'000'000'000));
-  command->add_option("--json", options->json,
-                      "Write the figures as JSON to this file; - is standard output");
-  command
-      ->add_option("--set", options->overrides,
-                   "Replace a value of the file: KEY=VALUE with dots between keys; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_json(*command, options->json);
+  add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"
       "  orrery partition scenarios/partition-llama3-8b-dgx1.yaml\n"

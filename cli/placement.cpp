@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/engines.hpp"
 #include "cli/output.hpp"
@@ -159,8 +160,7 @@ void add_placement(CLI::App& app) {
   command->add_option("--policy", options->policy, "The one to look at; file: that of the file")
       ->check(CLI::IsMember(words))
       ->capture_default_str();
-  command->add_option("--json", options->json,
-                      "Write the figures and every rank's GPU as JSON to this file; - is standard output");
+  add_json(*command, options->json, "the figures and every rank's GPU");
   command->add_option("--rankfile", options->rank_file,
                       "Write the placement of --policy, or the file's, as Open MPI's rank file");
   command->add_option("--script", options->script,
@@ -170,12 +170,7 @@ void add_placement(CLI::App& app) {
       ->take_all();
   command->add_option("--nic-prefix", options->names.nic_prefix, "Of the NICs' names in the script")
       ->capture_default_str();
-  command
-      ->add_option("--set", options->overrides,
-                   "Replace a value of the file: KEY=VALUE with dots between keys; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"
       "  orrery placement scenarios/placement-192gpu.yaml\n"

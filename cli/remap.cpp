@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/engines.hpp"
 #include "cli/output.hpp"
@@ -89,14 +90,8 @@ void add_remap(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--steps", options->steps, "Steps of the run; else the file's")
       ->check(CLI::Range(1, 1'000'000));
-  command->add_option("--json", options->json,
-                      "Write the figures as JSON to this file; - is standard output");
-  command
-      ->add_option("--set", options->overrides,
-                   "Replace a value of the file: KEY=VALUE with dots between keys; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_json(*command, options->json);
+  add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"
       "  orrery remap scenarios/faults-node-lost.yaml\n"

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/prepare.hpp"
@@ -58,10 +59,7 @@ void add_show(CLI::App& parent) {
   auto file = std::make_shared<std::string>();
   auto overrides = std::make_shared<Overrides>();
   command->add_option("FILE", *file, "Scenario file (YAML)")->required();
-  command->add_option("--set", *overrides, "Replace a value of the file: KEY=VALUE with dots between keys")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_overrides(*command, *overrides);
   command->footer("Example:\n  orrery scenario show scenarios/llama3-70b-512xh100.yaml --set plan.pp=8");
   command->callback([file, overrides] { show_file(*file, *overrides); });
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/engines.hpp"
 #include "cli/output.hpp"
@@ -196,16 +197,10 @@ void add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "Predict the training step that a scenario file describes");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->file, "Scenario file (YAML)")->required();
-  command->add_option("--json", options->json,
-                      "Write the figures as JSON to this file; - is standard output");
+  add_json(*command, options->json);
   command->add_option("--trace", options->trace, "Write a trace for ui.perfetto.dev to this file");
   command->add_option("--program", options->program, "Write the Program, what each rank does, as text");
-  command
-      ->add_option("--set", options->overrides,
-                   "Replace a value of the file: KEY=VALUE with dots between keys; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_overrides(*command, options->overrides);
   command->add_option("--engine", options->engine, "Simulation engine; both also compares them")
       ->check(CLI::IsMember({"fast", "simgrid", "both"}));
   command

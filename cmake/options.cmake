@@ -4,6 +4,7 @@ option(ORRERY_TESTS "Build the tests (needs Catch2)" ON)
 option(ORRERY_BENCHMARKS "Build the benchmarks (needs Google Benchmark)" ON)
 option(ORRERY_FUZZ "Build the fuzz targets (clang only)" OFF)
 option(ORRERY_WERROR "Treat warnings as errors" OFF)
+option(ORRERY_HEADERS_ALONE "Also compile every public header by itself" ${ORRERY_WERROR})
 option(ORRERY_LTO "Optimize across source files when linking" OFF)
 set(ORRERY_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 
