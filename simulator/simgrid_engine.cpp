@@ -35,6 +35,7 @@ template <class T>
 void take(std::string_view& text, std::span<T> values) {
   static_assert(std::is_trivially_copyable_v<T>);
   assert(text.size() >= values.size_bytes());
+  if (values.empty()) return;  // Copying nothing to nowhere isn't defined.
   std::memcpy(values.data(), text.data(), values.size_bytes());
   text.remove_prefix(values.size_bytes());
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <memory>
 
@@ -245,6 +246,9 @@ HostImport convert(hwloc_topology_t topology, std::string_view source) {
 }
 
 Topology open_topology() {
+  // Without libhwloc's plug-ins an answer doesn't depend on which are installed, and what they leak stays
+  // out; they would add nothing that is read here.
+  ::setenv("HWLOC_PLUGINS_PATH", "", 0);
   hwloc_topology_t opened = nullptr;
   if (hwloc_topology_init(&opened) != 0) fail(ErrorKind::kRuntime, "libhwloc doesn't start: out of memory");
   Topology topology(opened, &hwloc_topology_destroy);
