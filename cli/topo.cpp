@@ -20,6 +20,7 @@
 #include "topology/nccl_graph_xml.hpp"
 #include "topology/nccl_search.hpp"
 #include "topology/nccl_topology_xml.hpp"
+#include "topology/platform.hpp"
 
 namespace orrery {
 namespace {
@@ -104,6 +105,12 @@ std::string converted(const Options& options, const std::vector<TopologyFile>& f
   }
   const Host& host = only_host(files);
   if (options.to == "dot") return write_graphviz(host);
+  if (options.to == "simgrid") {
+    Cluster one;
+    one.node = node_of_host(host);
+    one.name = one.node.name;
+    return write_simgrid_platform(one);
+  }
   if (options.to == "json") return host_json({{host}, {}});
   NcclTopologyWriteOptions xml;
   xml.prune = true;
@@ -199,7 +206,7 @@ void add_topo(CLI::App& app) {
              "  orrery topo convert dgx-h100 --to dot | dot -Tsvg > node.svg",
              options, convert);
   command->add_option("--to", options->to, "Form of the output")
-      ->check(CLI::IsMember({"nccl-topo", "nccl-graph", "dot", "json"}))
+      ->check(CLI::IsMember({"nccl-topo", "nccl-graph", "simgrid", "dot", "json"}))
       ->capture_default_str();
   command->add_option("--output", options->output, "File to write; - is standard output")
       ->capture_default_str();

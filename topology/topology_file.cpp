@@ -137,9 +137,9 @@ TopologyFile read_topology_file(std::string_view text, const std::string& name,
     case TopologyFileKind::kMachine: break;
     case TopologyFileKind::kPlatform:
       fail(ErrorKind::kInput,
-           "{}: a SimGrid platform describes a cluster, not a machine's devices; name it under "
-           "cluster.platform of a "
-           "scenario",
+           "{}: a SimGrid platform has hosts and links but no GPUs, sockets or network cards, so that no "
+           "machine "
+           "follows from it; name a matrix, a topology file or a log",
            name);
   }
   for (Host& host : file.hosts) fill_in(host, options);

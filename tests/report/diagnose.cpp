@@ -152,6 +152,124 @@ TEST_CASE("hosts are compared with hosts of the same kind of file", "[report][di
   CHECK(find(findings, "hosts-differ") != nullptr);
 }
 
+// A log in NCCL's form: rank 0 of four on two nodes, and what `lines` add.
+std::vector<Finding> diagnose_log(const std::string& lines) {
+  const std::string head =
+      "node0:1:1 [0] NCCL INFO NCCL version 2.20.5+cuda12.4\n"
+      "node0:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1000 "
+      "commId 0x9 - "
+      "Init START\n"
+      "node0:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 4 nNodes 2 localRanks 2 localRank 0 MNNVL 0\n"
+      "node0:1:1 [0] NCCL INFO Channel 00/01 :    0   1   2   3\n";
+  return diagnose_text(head + lines, "job.log");
+}
+
+TEST_CASE("connections of a log that are slower than they need be", "[report][diagnose]") {
+  const std::vector<Finding> plain = diagnose_log(
+      "node0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+      "node0:1:1 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA\n"
+      "node1:2:2 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [receive] via NET/IB/0/GDRDMA\n");
+  for (const char* id : {"through-host-memory", "socket-network", "no-gpudirect", "rails-crossed"})
+    CHECK(find(plain, id) == nullptr);
+
+  const std::vector<Finding> slow = diagnose_log(
+      "node0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct\n"
+      "node0:1:1 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0\n"
+      "node0:1:1 [0] NCCL INFO Channel 01/0 : 1[1] -> 2[0] [send] via NET/IB/0\n");
+  const Finding* const shm = find(slow, "through-host-memory");
+  REQUIRE(shm != nullptr);
+  CHECK(shm->evidence.front().line == 5);
+  CHECK_THAT(shm->evidence.front().text, Contains("0 -> 1"));
+  CHECK(find(slow, "socket-network") != nullptr);
+  const Finding* const copied = find(slow, "no-gpudirect");
+  REQUIRE(copied != nullptr);
+  CHECK_THAT(copied->title, Contains("1 of 2"));
+}
+
+TEST_CASE("an edge that changes rails stops a run where rails are to be kept", "[report][diagnose]") {
+  const std::string edge =
+      "node0:1:1 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA\n"
+      "node1:2:2 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [receive] via NET/IB/3/GDRDMA\n";
+  const std::vector<Finding> free = diagnose_log(edge);
+  const Finding* const crossed = find(free, "rails-crossed");
+  REQUIRE(crossed != nullptr);
+  CHECK_FALSE(crossed->stops_run);
+  const std::vector<Finding> kept =
+      diagnose_log("node0:1:1 [0] NCCL INFO NCCL_CROSS_NIC set by environment to 0.\n" + edge);
+  const Finding* const against = find(kept, "rails-crossed-against-setting");
+  REQUIRE(against != nullptr);
+  CHECK(against->stops_run);
+}
+
+TEST_CASE("failures that a log tells of", "[report][diagnose]") {
+  const std::vector<Finding> findings = diagnose_log(
+      "node0:1:1 [0] NCCL INFO Could not find a path for pattern 4, falling back to simple order\n"
+      "node0:1:1 [0] misc.cc:7 NCCL WARN NET/IB: Got completion from peer 10.0.0.1<1> with status=12 "
+      "opcode=0 len=0\n"
+      "node0:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>\n"
+      "node1:2:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.2<0>\n");
+  for (const char* id : {"no-path-found", "network-error", "hosts-with-different-nics"}) {
+    INFO(id);
+    CHECK(find(findings, id) != nullptr);
+  }
+  CHECK(findings.front().stops_run);
+  const std::vector<Finding> nvls = diagnose_log(
+      "node0:1:1 [0] NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls channels, 16 p2p channels, 2 "
+      "p2p "
+      "channels per peer\n"
+      "node0:1:1 [0] transport/nvls.cc:168 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory\n");
+  CHECK(find(nvls, "nvls-failed") != nullptr);
+}
+
+TEST_CASE("a graph file at NCCL's last resort is a finding", "[report][diagnose]") {
+  const std::vector<Finding> findings = diagnose_text(
+      "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"0.1\" "
+      "speedinter=\"0.1\" latencyinter=\"0\" typeintra=\"SYS\" typeinter=\"SYS\" samechannels=\"1\"><channel>"
+      "<gpu dev=\"0\"/><gpu dev=\"0x1\"/></channel></graph></graphs>");
+  REQUIRE(find(findings, "no-path-found") != nullptr);
+}
+
+// Eight GPUs behind an NVSwitch, eight cards, all cells between them PHB or SYS.
+TEST_CASE("a machine without switches between GPUs and cards is taken for a flattened one",
+          "[report][diagnose]") {
+  const auto matrix = [](bool near) {
+    std::string text;
+    for (int g = 0; g < 4; ++g) text += "\tGPU" + std::to_string(g);
+    for (int n = 0; n < 4; ++n) text += "\tmlx5_" + std::to_string(n);
+    text += "\tCPU Affinity\tNUMA Affinity\n";
+    for (int row = 0; row < 8; ++row) {
+      text += row < 4 ? "GPU" + std::to_string(row) : "mlx5_" + std::to_string(row - 4);
+      for (int column = 0; column < 8; ++column)
+        text += row == column                   ? "\t X "
+                : row < 4 && column < 4         ? "\tNV18"
+                : near && row % 4 == column % 4 ? "\tPIX"
+                                                : "\tPHB";
+      text += row < 4 ? "\t0-31\t0\n" : "\n";
+    }
+    return text;
+  };
+  CHECK(find(diagnose_text(matrix(true)), "flattened-vm") == nullptr);
+  CHECK(find(diagnose_text(matrix(false)), "flattened-vm") != nullptr);
+}
+
+TEST_CASE("a card behind a slot of a lane is named with the slot", "[report][diagnose]") {
+  const std::string text =
+      "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+      "modelid=\"143\">"
+      "<pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">"
+      "<gpu dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\"/></pci>"
+      "<pci busid=\"0000:02:00.0\" class=\"0x020700\" link_speed=\"16.0 GT/s PCIe\" link_width=\"1\"><nic>"
+      "<net name=\"mlx5_0\" dev=\"0\" speed=\"200000\" port=\"1\" guid=\"0x1\" maxconn=\"1\" "
+      "gdr=\"1\"/></nic></pci>"
+      "</cpu></system>";
+  const std::vector<Finding> findings = diagnose_text(text);
+  const Finding* const finding = find(findings, "nic-behind-slow-pcie");
+  REQUIRE(finding != nullptr);
+  CHECK_THAT(finding->remedy, Contains("0000:02:00.0"));
+  CHECK(*finding->now_gb_per_s == Approx(1.5));  // 120 · 1 / 80.
+  CHECK(*finding->mended_gb_per_s == Approx(25));
+}
+
 TEST_CASE("findings as JSON hold what the table holds", "[report][diagnose]") {
   const std::vector<Finding> findings = diagnose_text(lost_links(), "node7.txt");
   const nlohmann::json json = nlohmann::json::parse(to_json(findings));

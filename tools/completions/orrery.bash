@@ -16,7 +16,7 @@ _orrery() {
   elif [[ $command == topo ]] && ((COMP_CWORD == 2)); then
     words="show check convert diff rings --help"
   elif [[ $before == --to ]]; then
-    words="nccl-topo nccl-graph dot json"
+    words="nccl-topo nccl-graph simgrid dot json"
   elif [[ $command == plan && $before == --format ]]; then
     words="auto megatron nemo torchtitan deepspeed"
   elif [[ $before == --format ]]; then

@@ -115,7 +115,7 @@ complete -c orrery -n "$machine" -x -l nic -d "Rate of network ports of files th
 complete -c orrery -n "$machine" -x -l gpu-bus-ids -d "GPUs of topology files that leave them to detection"
 complete -c orrery -n "$machine" -l map-foreign -d "Read other vendors' files as if they were NVIDIA's"
 complete -c orrery -n "$machine" -r -l json -d "Write the figures or findings as JSON; - is standard output"
-complete -c orrery -n "__fish_seen_subcommand_from convert" -x -l to -a "nccl-topo nccl-graph dot json" -d "Form of the output"
+complete -c orrery -n "__fish_seen_subcommand_from convert" -x -l to -a "nccl-topo nccl-graph simgrid dot json" -d "Form of the output"
 complete -c orrery -n "__fish_seen_subcommand_from convert" -r -l output -d "File to write"
 complete -c orrery -n "__fish_seen_subcommand_from convert" -l several-nodes -d "Graphs for a job over several such machines"
 complete -c orrery -n "__fish_seen_subcommand_from rings" -x -l order -d "GPUs in the order of the ring"

@@ -76,7 +76,7 @@ _orrery_topo() {
       case $words[1] in
         show | check | diff) _arguments $_orrery_machine ;;
         convert)
-          _arguments $_orrery_machine '--to[form of the output]:form:(nccl-topo nccl-graph dot json)' \
+          _arguments $_orrery_machine '--to[form of the output]:form:(nccl-topo nccl-graph simgrid dot json)' \
             '--output[write to this file]:file:_files' '--several-nodes[graphs for several such machines]' ;;
         rings)
           _arguments $_orrery_machine '--order[GPUs in the order of the ring]:numbers' '--bytes[size of the all-reduce]:size' \
