@@ -28,8 +28,8 @@ struct RopeTable {
 // One per thread of a rank.
 class Workspace {
  public:
-  explicit Workspace(Isa isa = best_isa(), GemmBackend gemm_backend = GemmBackend::kOwn)
-      : isa(isa), gemm_backend(gemm_backend) {}
+  explicit Workspace(Isa with = best_isa(), GemmBackend by = GemmBackend::kOwn)
+      : isa(with), gemm_backend(by) {}
 
   const Isa isa;
   const GemmBackend gemm_backend;
