@@ -9,8 +9,8 @@
 namespace orrery::host {
 namespace {
 
-// A 32 × 256 panel of b (32 KiB) stays in the first cache while 128 × 256 of a (128 KiB) pass by from the second,
-// where 256 × 1024 of b (1 MiB) wait (Goto & van de Geijn 2008). Only speed hangs on these.
+// A 32 × 256 panel of b (32 KiB) stays in the first cache while 128 × 256 of a (128 KiB) pass by from the
+// second, where 256 × 1024 of b (1 MiB) wait (Goto & van de Geijn 2008). Only speed hangs on these.
 constexpr std::size_t kBlockK = 256, kBlockRows = 128, kBlockColumns = 1024;
 
 std::size_t round_up(std::size_t x, std::size_t to) { return (x + to - 1) / to * to; }
@@ -25,8 +25,8 @@ struct Panels {
   std::size_t panel_elements = 0;
 };
 
-void multiply_tile(const Loops& loop, std::size_t k, const float* a, const float* b, float* c, std::size_t ldc,
-                   std::size_t rows, std::size_t columns, bool accumulate) {
+void multiply_tile(const Loops& loop, std::size_t k, const float* a, const float* b, float* c,
+                   std::size_t ldc, std::size_t rows, std::size_t columns, bool accumulate) {
   if (rows == kTileRows && columns == kTileColumns) return loop.tile(k, a, b, c, ldc, accumulate);
   // At the edges a whole tile is made elsewhere, and what belongs to c copied.
   float whole[kTileRows * kTileColumns] = {};
@@ -66,7 +66,9 @@ void clear(std::size_t m, std::size_t n, float* c, std::size_t ldc) {
 
 }  // namespace
 
-std::size_t packed_elements(std::size_t k, std::size_t columns) { return k * round_up(columns, kTileColumns); }
+std::size_t packed_elements(std::size_t k, std::size_t columns) {
+  return k * round_up(columns, kTileColumns);
+}
 
 PackedMatrix pack(std::size_t k, std::size_t columns, const Matrix& b, float* into, Isa isa) {
   for (std::size_t j = 0; j < columns; j += kTileColumns) {
@@ -93,7 +95,8 @@ void gemm(std::size_t m, std::size_t n, std::size_t k, const Matrix& a, const Ma
           std::size_t ldc, bool accumulate, Workspace& workspace) {
   if (k == 0 && !accumulate) clear(m, n, c, ldc);
   if (m == 0 || n == 0 || k == 0) return;
-  if (workspace.gemm_backend == GemmBackend::kOneDnn && onednn_gemm(m, n, k, a, b, c, ldc, accumulate)) return;
+  if (workspace.gemm_backend == GemmBackend::kOneDnn && onednn_gemm(m, n, k, a, b, c, ldc, accumulate))
+    return;
   Scratch scratch(workspace);
   float* packed = scratch.take<float>(packed_elements(std::min(k, kBlockK), std::min(n, kBlockColumns)));
   for (std::size_t j = 0; j < n; j += kBlockColumns) {

@@ -29,8 +29,10 @@ struct TensorView {
 // Writes the outputs from the inputs (both in the op's order); adds into gradients of parameters. Ids,
 // labels, picks and places may be of any whole-number type. Outputs must not overlap inputs, except those of
 // element-wise ops (unary, gated, scale, add, dropout and their gradients) which may be one of them exactly.
-// REQUIRES: a forward or backward op of a transformer, not of imported graphs; views as large as view.sizes
-// says (attention: keys as many as view.key_positions, where those are given).
+// A bias whose view has no data is left out (where a contracted dimension is divided, one rank brings the
+// bias); so is a sink's gradient where view.first_keys is false. REQUIRES: a forward or backward op of a
+// transformer, not of imported graphs; views as large as view.sizes says (attention: keys as many as
+// view.key_positions, where those are given).
 void run_kernel(const Graph& graph, const Op& op, const OpView& view, std::span<const TensorView> inputs,
                 std::span<const TensorView> outputs, Workspace& workspace);
 

@@ -1,8 +1,8 @@
 #pragma once
 // Sixteen floats at once, of one set of vector instructions, and the functions of them that the kernels need.
-// Included by loops_*.cpp alone, each of which says by ORRERY_ISA which set it is compiled for. Everything here
-// is internal to the source that includes it, and no template of the standard library is called: the linker
-// would take one source's copy for all, with instructions that a machine may not have.
+// Included by loops_*.cpp alone, each of which says by ORRERY_ISA which set it is compiled for. Everything
+// here is internal to the source that includes it, and no template of the standard library is called: the
+// linker would take one source's copy for all, with instructions that a machine may not have.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +40,8 @@ ORRERY_INLINE Part power_of_two(Part shifted) {
   const __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x3F800000)));
 }
-ORRERY_INLINE Part part_within(const std::int32_t* x, std::int32_t low, std::int32_t high, Part yes, Part no) {
+ORRERY_INLINE Part part_within(const std::int32_t* x, std::int32_t low, std::int32_t high, Part yes,
+                               Part no) {
   const __m512i at = _mm512_loadu_si512(x);
   const Test t = _mm512_cmpge_epi32_mask(at, _mm512_set1_epi32(low)) &
                  _mm512_cmple_epi32_mask(at, _mm512_set1_epi32(high));
@@ -66,7 +67,8 @@ ORRERY_INLINE Part power_of_two(Part shifted) {
   const __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(0x3F800000)));
 }
-ORRERY_INLINE Part part_within(const std::int32_t* x, std::int32_t low, std::int32_t high, Part yes, Part no) {
+ORRERY_INLINE Part part_within(const std::int32_t* x, std::int32_t low, std::int32_t high, Part yes,
+                               Part no) {
   const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
   const __m256i out = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(low), at),
                                       _mm256_cmpgt_epi32(at, _mm256_set1_epi32(high)));
@@ -95,7 +97,8 @@ ORRERY_INLINE Part power_of_two(Part shifted) {
   __builtin_memcpy(&shifted, &bits, sizeof(bits));
   return shifted;
 }
-ORRERY_INLINE Part part_within(const std::int32_t* x, std::int32_t low, std::int32_t high, Part yes, Part no) {
+ORRERY_INLINE Part part_within(const std::int32_t* x, std::int32_t low, std::int32_t high, Part yes,
+                               Part no) {
   return *x >= low && *x <= high ? yes : no;
 }
 #endif
@@ -108,8 +111,8 @@ struct Lanes {
   Part part[kParts];
 };
 
-#define ORRERY_EACH_PART(expression)                                    \
-  Lanes r;                                                              \
+#define ORRERY_EACH_PART(expression)                                                          \
+  Lanes r;                                                                                    \
   _Pragma("GCC unroll 16") for (std::size_t i = 0; i < kParts; ++i) r.part[i] = (expression); \
   return r
 
@@ -193,9 +196,7 @@ ORRERY_INLINE Lanes exp(const Lanes& x) {
   return if_less(all(88.72283f), x, all(__builtin_inff()), low);
 }
 
-ORRERY_INLINE Lanes sigmoid(const Lanes& x) {
-  return all(1.0f) / (all(1.0f) + exp(all(0.0f) - x));
-}
+ORRERY_INLINE Lanes sigmoid(const Lanes& x) { return all(1.0f) / (all(1.0f) + exp(all(0.0f) - x)); }
 
 // tanh x: of small x a polynomial, which keeps its digits (Cephes, tanhf), else 1 − 2 / (e^2|x| + 1).
 ORRERY_INLINE Lanes tanh(const Lanes& x) {
@@ -212,24 +213,30 @@ ORRERY_INLINE Lanes tanh(const Lanes& x) {
   return if_less(size, all(0.625f), small, if_less(x, zero, zero - large, large));
 }
 
-// 1 + erf x, without cancelling where x is far below 0: e^(−x²) times a polynomial of 1 / |x| (Cephes, ndtrf).
+// 1 + erf x, without cancelling where x is far below 0: e^(−x²) times a polynomial of 1 / |x| (Cephes,
+// ndtrf).
 ORRERY_INLINE Lanes one_plus_erf(const Lanes& x) {
   const Lanes zero = all(0.0f), one = all(1.0f), z = x * x;
   const Lanes size = max(x, zero - x);
   Lanes t = all(7.853861353153693e-5f);
-  constexpr float kNear[] = {-8.010193625184903e-4f, 5.188327685732524e-3f, -2.685381193529856e-2f, 1.128358514861418e-1f, -3.761262582423300e-1f, 1.128379165726710e+0f};
+  constexpr float kNear[] = {-8.010193625184903e-4f, 5.188327685732524e-3f,  -2.685381193529856e-2f,
+                             1.128358514861418e-1f,  -3.761262582423300e-1f, 1.128379165726710e+0f};
   for (const float c : kNear) {
     t = fma(t, z, all(c));
   }
   const Lanes near = fma(x, t, one);
   const Lanes q = one / max(one, size), y = q * q;
   Lanes p = all(2.326819970068386e-2f);
-  constexpr float kMiddle[] = {-1.387039388740657e-1f, 3.687424674597105e-1f, -5.824733027278666e-1f, 6.210004621745983e-1f, -4.944515323274145e-1f, 3.404879937665872e-1f, -2.741127028184656e-1f, 5.638259427386472e-1f};
+  constexpr float kMiddle[] = {-1.387039388740657e-1f, 3.687424674597105e-1f,  -5.824733027278666e-1f,
+                               6.210004621745983e-1f,  -4.944515323274145e-1f, 3.404879937665872e-1f,
+                               -2.741127028184656e-1f, 5.638259427386472e-1f};
   for (const float c : kMiddle) {
     p = fma(p, y, all(c));
   }
   Lanes w = all(-1.047766399936249e+1f);
-  constexpr float kFar[] = {1.297719955372516e+1f, -7.495518717768503e+0f, 2.921019019210786e+0f, -1.015265279202700e+0f, 4.218463358204948e-1f, -2.820767439740514e-1f, 5.641895067754075e-1f};
+  constexpr float kFar[] = {1.297719955372516e+1f,  -7.495518717768503e+0f, 2.921019019210786e+0f,
+                            -1.015265279202700e+0f, 4.218463358204948e-1f,  -2.820767439740514e-1f,
+                            5.641895067754075e-1f};
   for (const float c : kFar) {
     w = fma(w, y, all(c));
   }

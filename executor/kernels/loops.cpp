@@ -4,7 +4,8 @@
 
 namespace orrery::host {
 
-extern const Loops kScalarLoops, kAvx2Loops, kAvx512Loops;  // loops_scalar.cpp, loops_avx2.cpp, loops_avx512.cpp
+extern const Loops kScalarLoops, kAvx2Loops,
+    kAvx512Loops;  // loops_scalar.cpp, loops_avx2.cpp, loops_avx512.cpp
 
 const Loops& loops(Isa isa) {
   assert(available(isa));

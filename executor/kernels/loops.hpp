@@ -1,7 +1,7 @@
 #pragma once
 // The inner loops of the kernels, once per set of vector instructions, all with the same bits. Sums run in
-// sixteen lanes (element i in lane i mod 16, then halves of the lanes onto each other) or as one chain of fused
-// multiply-adds, as said.
+// sixteen lanes (element i in lane i mod 16, then halves of the lanes onto each other) or as one chain of
+// fused multiply-adds, as said.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +17,14 @@ inline constexpr std::size_t kTileRows = 8, kTileColumns = 32;
 struct SoftmaxRow {
   const std::int32_t* positions = nullptr;  // Of each key.
   std::int32_t low = 0, high = 0;           // Keys at these positions and between them count.
-  float scale = 1, cap = 0;                 // Scores become scale · x, then cap · tanh(· / cap) unless cap is 0.
+  float scale = 1, cap = 0;  // Scores become scale · x, then cap · tanh(· / cap) unless cap is 0.
 };
 
 // How AdamW treats every element; see optimizer.hpp.
 struct AdamWFactors {
   float gradient_scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1;
-  float step_size = 0;        // Learning rate / (1 − β1^t).
-  float root_scale = 1;       // 1 / √(1 − β2^t).
+  float step_size = 0;          // Learning rate / (1 − β1^t).
+  float root_scale = 1;         // 1 / √(1 − β2^t).
   float epsilon = 0, keep = 1;  // keep: 1 − learning rate · weight decay.
 };
 
@@ -35,11 +35,11 @@ struct Loops {
   void (*pack)(const float* x, std::size_t row_stride, std::size_t k_stride, std::size_t rows, std::size_t k,
                std::size_t panel, float* out);
 
-  void (*add)(const float* a, const float* b, float* y, std::size_t n);              // y = a + b
-  void (*scale)(float a, const float* x, float* y, std::size_t n);                   // y = a · x
+  void (*add)(const float* a, const float* b, float* y, std::size_t n);                // y = a + b
+  void (*scale)(float a, const float* x, float* y, std::size_t n);                     // y = a · x
   void (*multiply)(float a, const float* x, const float* z, float* y, std::size_t n);  // y = (a · x) · z
-  void (*add_scaled)(float a, const float* x, float* y, std::size_t n);              // y = fma(a, x, y)
-  float (*dot)(const float* a, const float* b, std::size_t n);                       // Lanes of multiply-adds.
+  void (*add_scaled)(float a, const float* x, float* y, std::size_t n);                // y = fma(a, x, y)
+  float (*dot)(const float* a, const float* b, std::size_t n);  // Lanes of multiply-adds.
   void (*exp)(const float* x, float* y, std::size_t n);
 
   // As activate() and slope() of the reference. `limit`: of those that have one.
@@ -58,15 +58,16 @@ struct Loops {
   void (*rotate)(const float* x1, const float* x2, const float* cosines, const float* sines, float direction,
                  float* y1, float* y2, std::size_t n);
 
-  float (*maximum)(const float* x, std::size_t n);  // −∞ of none.
+  float (*maximum)(const float* x, std::size_t n);                 // −∞ of none.
   float (*sum_exp)(const float* x, float maximum, std::size_t n);  // Σ e^(x − maximum)
-  void (*softmax_grad)(const float* x, float log_sum, float weight, float* y, std::size_t n);  // weight·e^(x−lse)
+  void (*softmax_grad)(const float* x, float log_sum, float weight, float* y,
+                       std::size_t n);  // weight·e^(x−lse)
 
   // Scores to e^(score − maximum), or 0 where a key doesn't count. Returns their sum; `maximum` is the larger
   // of what it was and the scores'.
   float (*softmax)(const SoftmaxRow& row, float* x, std::size_t n, float* maximum);
-  // Scores to probabilities e^(score − log_sum) in place, and dp (their gradient) to the gradient of the scaled
-  // and capped q · k: p · (dp − mean) · (1 − (score / cap)²) · scale.
+  // Scores to probabilities e^(score − log_sum) in place, and dp (their gradient) to the gradient of the
+  // scaled and capped q · k: p · (dp − mean) · (1 − (score / cap)²) · scale.
   void (*softmax_back)(const SoftmaxRow& row, float log_sum, float mean, float* x, float* dp, std::size_t n);
 
   // Master weights, moments; see optimizer.hpp.

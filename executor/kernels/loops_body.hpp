@@ -238,9 +238,9 @@ void norm_grad(NormKind kind, float epsilon, const float* x, const float* weight
   const float count = static_cast<float>(n);
   const Lanes shift = all(m.mean), factor = all(m.scale);
   const auto scaled = [&](auto at) { return weight != nullptr ? at(weight) * at(dy) : at(dy); };
-  const float dot_mean = sum_over(n, [&](auto at, const Lanes& sum) {
-                           return fma(scaled(at), (at(x) - shift) * factor, sum);
-                         }) / count;
+  const float dot_mean =
+      sum_over(n, [&](auto at, const Lanes& sum) { return fma(scaled(at), (at(x) - shift) * factor, sum); }) /
+      count;
   float sum_mean = 0;
   if (kind == NormKind::kLayer) {
     sum_mean = sum_over(n, [&](auto at, const Lanes& sum) { return sum + scaled(at); }) / count;
@@ -341,8 +341,8 @@ void gated(Activation kind, float limit, const float* gate, const float* up, flo
   });
 }
 
-void gated_grad(Activation kind, float limit, const float* gate, const float* up, const float* dy, float* dgate,
-                float* dup, std::size_t n) {
+void gated_grad(Activation kind, float limit, const float* gate, const float* up, const float* dy,
+                float* dgate, float* dup, std::size_t n) {
   const auto step = [&](auto at, auto put) {
     const Lanes g = at(gate), u = at(up), d = at(dy);
     if (kind != Activation::kClampedSilu) {
@@ -433,9 +433,9 @@ void adamw(const AdamWFactors& f, const float* gradient, float* weights, float* 
       });
 }
 
-constexpr Loops kLoops = {tile,       pack,       add,   scale,      multiply, add_scaled, dot,
-                          exp_all,    unary,      unary_grad, gated, gated_grad, norm,     norm_grad,
-                          rotate,     maximum,    sum_exp, softmax_grad, softmax, softmax_back, adamw};
+constexpr Loops kLoops = {tile,    pack,    add,        scale,        multiply,   add_scaled,   dot,
+                          exp_all, unary,   unary_grad, gated,        gated_grad, norm,         norm_grad,
+                          rotate,  maximum, sum_exp,    softmax_grad, softmax,    softmax_back, adamw};
 
 }  // namespace
 }  // namespace orrery::host

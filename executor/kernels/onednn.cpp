@@ -20,7 +20,8 @@ bool have_onednn() {
 
 bool onednn_gemm(std::size_t m, std::size_t n, std::size_t k, const Matrix& a, const Matrix& b, float* c,
                  std::size_t ldc, bool accumulate) {
-  if ((a.row_stride != 1 && a.column_stride != 1) || (b.row_stride != 1 && b.column_stride != 1)) return false;
+  if ((a.row_stride != 1 && a.column_stride != 1) || (b.row_stride != 1 && b.column_stride != 1))
+    return false;
   const bool a_plain = a.column_stride == 1, b_plain = b.column_stride == 1;
   const auto size = [](std::size_t x) { return static_cast<dnnl_dim_t>(x); };
   const dnnl_status_t status =
@@ -28,8 +29,8 @@ bool onednn_gemm(std::size_t m, std::size_t n, std::size_t k, const Matrix& a, c
                  size(a_plain ? a.row_stride : a.column_stride), b.data,
                  size(b_plain ? b.row_stride : b.column_stride), accumulate ? 1.0f : 0.0f, c, size(ldc));
   if (status != dnnl_success) {
-    fail(ErrorKind::kRuntime, "oneDNN: sgemm of {} x {} x {} answered {}; run with the own products instead", m,
-         n, k, static_cast<int>(status));
+    fail(ErrorKind::kRuntime, "oneDNN: sgemm of {} x {} x {} answered {}; run with the own products instead",
+         m, n, k, static_cast<int>(status));
   }
   return true;
 }

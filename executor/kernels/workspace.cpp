@@ -45,8 +45,8 @@ Scratch::~Scratch() {
     if (!blocks.empty()) blocks.back().used_bytes = 0;
     return;
   }
-  while (blocks.size() > blocks_) blocks.pop_back();
-  blocks.back().used_bytes = used_bytes_;
+  for (std::size_t i = blocks_; i < blocks.size(); ++i) blocks[i].used_bytes = 0;
+  blocks[blocks_ - 1].used_bytes = used_bytes_;
 }
 
 const RopeTable& Workspace::rope_table(double theta, std::size_t pairs,
