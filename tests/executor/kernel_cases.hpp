@@ -94,10 +94,11 @@ inline double largest_of(const Values& values) {
 // Relative to the largest value wanted, or to `floor` where all are smaller.
 inline double relative_error(const Values& found, const Values& wanted, double floor = 1e-3) {
   REQUIRE(found.size() == wanted.size());
+  const double size = std::max(largest_of(wanted), floor);
   double worst = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (found[i] == wanted[i]) continue;
-    const double error = std::abs(found[i] - wanted[i]) / std::max(largest_of(wanted), floor);
+    const double error = std::abs(found[i] - wanted[i]) / size;
     worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
   }
   return worst;
