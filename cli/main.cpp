@@ -89,6 +89,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_collective(app);
   orrery::add_fabric(app);
   orrery::add_remap(app);
+  orrery::add_run(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {

@@ -80,7 +80,13 @@ struct Recv {
 enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
 std::string_view to_string(CollectiveKind kind);  // "all-reduce", …
 
-enum class Reduction : std::uint8_t { kSum, kMax };
+enum class Reduction : std::uint8_t {
+  kSum,
+  kMax,
+  // By a binary tree over the positions in the group, whose left part is the largest power of two below their
+  // number: the same bits whoever holds equal blocks of what is summed.
+  kTreeSum,
+};
 
 // Over the rank's whole group on `axis`, and on each stream a communicator of its own. `bytes` is nccl-tests'
 // size: the whole (gathered, unscattered) buffer of one rank. The k-th collective of each member on an axis

@@ -161,6 +161,7 @@ Work ProgramParser::read_work() {
       collective.dtype = read_enum<DType>("number format");
     }
     if (in_.accept_word("max")) collective.reduction = Reduction::kMax;
+    if (in_.accept_word("tree")) collective.reduction = Reduction::kTreeSum;
     collective.axis = read_axis_reference();
     return collective;
   }

@@ -297,6 +297,7 @@ void Printer::print_work(const Work& work) {
     add("{} {}", to_string(collective->kind), exact_bytes(collective->bytes));
     if (collective->dtype != DType::kBf16) add(" {}", to_string(collective->dtype));
     if (collective->reduction == Reduction::kMax) add_text(" max");
+    if (collective->reduction == Reduction::kTreeSum) add_text(" tree");
     print_axis(collective->axis);
   } else {
     const Copy& copy = std::get<Copy>(work);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <set>
 
 #include "base/units.hpp"
+#include "planner/groups.hpp"
 #include "planner/kernel_set.hpp"
 #include "planner/plan.hpp"
 #include "planner/recompute.hpp"
@@ -217,6 +219,36 @@ void check_experts(const Plan& plan, const Graph& graph, Faults& faults) {
   }
 }
 
+// A tree over micro-batches closes within every replica, and no parameter's sum has a second part elsewhere.
+void check_ordered(const Plan& plan, const Graph& graph, Faults& faults) {
+  if (plan.gradient_sum != GradientSum::kOrdered) return;
+  for (const PipelineReplica& replica : plan.replicas) {
+    const auto here = static_cast<std::uint64_t>(replica.microbatches);
+    if (std::has_single_bit(here) && replica.microbatches == plan.replicas.front().microbatches) continue;
+    faults.push_back(
+        fmt::format("plan.reduction: ordered needs a power of two of micro-batches on each replica, "
+                    "the same on all; they have {} (global batch over dp and microbatch)",
+                    replica.microbatches));
+    break;
+  }
+  if (plan.schedule == PipelineSchedule::kDualPipe) {
+    faults.push_back(
+        "plan.reduction: ordered doesn't work with dualpipe, which sums each gradient on two ranks; "
+        "use dualpipe-v");
+  }
+  if (plan.gradient_dtype != DType::kFp32) {
+    faults.push_back(fmt::format("plan.reduction: ordered sums are fp32; gradient_type is {}",
+                                 to_string(plan.gradient_dtype)));
+  }
+  const bool pipelined =
+      std::any_of(plan.replicas.begin(), plan.replicas.end(),
+                  [](const PipelineReplica& replica) { return replica.stages.size() > 1; });
+  if (pipelined && tied_embedding(graph)) {
+    faults.push_back(
+        "plan.reduction: ordered sums of a tied embedding would depend on pp; use native, or pp: 1");
+  }
+}
+
 // Gradients and parameters that are divided travel with every micro-batch.
 void check_zero(const Plan& plan, Faults& faults) {
   if (plan.zero_stage < 0 || plan.zero_stage > 3) {
@@ -308,6 +340,7 @@ std::vector<std::string> check(const Plan& plan, const Graph& graph) {
   if (faults.empty()) check_experts(plan, graph, faults);
   if (faults.empty()) check_mechanisms(plan, graph, faults);
   if (faults.empty()) check_zero(plan, faults);
+  if (faults.empty()) check_ordered(plan, graph, faults);
   check_settings(plan, graph, faults);
   for (std::string& fault : recompute_faults(plan, graph)) faults.push_back(std::move(fault));
   check_size(plan, graph, faults);

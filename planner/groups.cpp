@@ -292,6 +292,16 @@ void add_gradient_axes(const Plan& plan, std::int32_t blocks, PlanAxes& result) 
 
 }  // namespace
 
+bool tied_embedding(const Graph& graph) {
+  for (const Op& op : graph.ops) {
+    if (op.phase != Phase::kForward || op.block != graph.block_count() - 1) continue;
+    for (const TensorId input : op.inputs) {
+      if (graph[input].kind == TensorKind::kParameter && graph[input].block == 0) return true;
+    }
+  }
+  return false;
+}
+
 PlanAxes plan_axes(const Plan& plan, const Graph& graph, bool tied_embedding) {
   PlanAxes result;
   result.tensor = add_axis(result, tensor_axis(plan));

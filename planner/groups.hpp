@@ -30,6 +30,9 @@ struct PlanAxes {
   std::vector<BlockReductions> expert_gradient;
 };
 
+// Whether the head uses the token table too, which then has to be summed between the pipeline's ends.
+bool tied_embedding(const Graph& graph);
+
 // Gradients of a block are summed over the ranks that hold it in each replica: over those of all
 // context-parallel positions, and where a bidirectional schedule holds every stage twice, over both. Replicas
 // cut alike need one axis, "dp". Replicas cut differently (after a shrink) need several, "dp0", "dp1", …:

@@ -33,17 +33,6 @@ std::vector<PassReport> no_reports(const Plan& plan) {
   return reports;
 }
 
-// The token table has to be summed between the pipeline's ends when the head uses it too.
-bool tied_embedding(const Graph& graph) {
-  for (const Op& op : graph.ops) {
-    if (op.phase != Phase::kForward || op.block != graph.block_count() - 1) continue;
-    for (const TensorId input : op.inputs) {
-      if (graph[input].kind == TensorKind::kParameter && graph[input].block == 0) return true;
-    }
-  }
-  return false;
-}
-
 // Distinct roles and, by replica and pipeline position, which of them it is.
 struct RoleTable {
   std::vector<RoleShape> shapes;

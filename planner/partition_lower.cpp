@@ -75,7 +75,8 @@ class DeviceRole {
   }
 
   Role finish(AxisId world) {
-    RoleOptimizer(state_).finish(world, RoleGradients(state_));  // No bucket: every gradient is whole here.
+    RoleOptimizer(state_).finish(world,
+                                 RoleGradients(state_, 1));  // No bucket: every gradient is whole here.
     return std::move(out_.role);
   }
 

@@ -14,6 +14,8 @@ std::string_view to_string(Recompute recompute) {
   return "";
 }
 
+std::string_view to_string(GradientSum sum) { return sum == GradientSum::kOrdered ? "ordered" : "native"; }
+
 std::string_view to_string(ContextForm form) {
   switch (form) {
     case ContextForm::kAllGather: return "all_gather";

@@ -31,6 +31,14 @@ std::string_view to_string(Recompute recompute);
 enum class ContextForm : std::uint8_t { kAllGather, kRing };
 std::string_view to_string(ContextForm form);
 
+// How gradients are summed. kNative: micro-batch after micro-batch in one buffer, then over ranks. kOrdered:
+// one fp32 partial a micro-batch, added by a binary tree over the global micro-batch index, so that the bits
+// don't depend on how many ranks have shared the work (they do where tp, cp or ep divide a sum within a
+// micro-batch). It holds up to 1 + log2(micro-batches) partials, and ZeRO 2 and 3 scatter the step's sum
+// alone.
+enum class GradientSum : std::uint8_t { kNative, kOrdered };
+std::string_view to_string(GradientSum sum);
+
 // A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head). It may be
 // empty.
 struct Stage {
@@ -81,10 +89,11 @@ struct Plan {
   bool zero_reshard = true;  // ZeRO-3: drop gathered parameters after each use; else after the step's last.
   Recompute recompute = Recompute::kNone;
   std::vector<std::string> recompute_tensors;  // kTensors: names of planner/recompute.hpp.
-  std::int32_t recompute_layers = 0;       // In the first so many layers of each virtual stage; 0: in all.
-  std::int64_t recompute_memory = 0;       // kAuto: what a rank may take; 0: what its GPU has.
-  DType compute_dtype = DType::kBf16;      // Master weights and moments are fp32.
-  DType gradient_dtype = DType::kFp32;     // Accumulated and reduced in this type.
+  std::int32_t recompute_layers = 0;    // In the first so many layers of each virtual stage; 0: in all.
+  std::int64_t recompute_memory = 0;    // kAuto: what a rank may take; 0: what its GPU has.
+  DType compute_dtype = DType::kBf16;   // Master weights and moments are fp32.
+  DType gradient_dtype = DType::kFp32;  // Accumulated and reduced in this type.
+  GradientSum gradient_sum = GradientSum::kNative;
   std::int64_t bucket_bytes = 0;           // Gradient bucket; 0: one bucket per layer.
   bool overlap_gradient_reduce = true;     // Reduce a bucket as soon as its last gradient is there.
   bool overlap_parameter_gather = true;    // ZeRO-1: gather layer by layer under the next forward.

@@ -32,7 +32,7 @@ class RoleBuilder {
         passes_(schedule_.passes[static_cast<std::size_t>(shape.position)]),
         out_(symbols),
         state_(make_state(plan, shards)),
-        gradients_(state_),
+        gradients_(state_, shape.microbatches),
         optimizer_(state_),
         gathers_(state_, optimizer_) {}
 
@@ -331,6 +331,7 @@ class RoleBuilder {
     std::vector<std::int32_t> gathers;
     each_gathered(index, planned,
                   [&](std::size_t parameter) { gathers.push_back(gathers_.enter(index, parameter)); });
+    const std::size_t first_edge = out_.role.edges.size();
     out_.open(planned, pass.microbatch);
     for (const std::int32_t dependency : planned.after) {
       out_.after(placed[static_cast<std::size_t>(dependency)]);
@@ -338,13 +339,48 @@ class RoleBuilder {
     if (planned.reads_input) out_.after(ready_input_[index]);
     for (const std::int32_t gather : gathers) out_.after(gather);
     if (index == first_[chunk]) optimizer_.await_parameters(planned.new_blocks, position == 0);
+    await_earlier_passes(index, planned, first_edge);
     for (const TemplateOperand& operand : planned.operands) {
       out_.touch(buffer_of(index, operand), operand.writes);
     }
     placed[position] = out_.close();
+    note_writes(index, planned, placed[position]);
     if (adds_weight_gradients(pass)) {
       gradients_.passed(pass, index == last_[chunk], static_cast<std::int32_t>(position),
                         position + 1 == list(index).size(), placed[position]);
+    }
+  }
+
+  // What another pass has made on another stream: the list's own dependencies know nothing of it. Streams are
+  // in order, so only what is later than all that this stream has waited for needs an edge.
+  void await_earlier_passes(std::size_t index, const TemplateInstruction& planned, std::size_t first_edge) {
+    auto& waited = waited_[static_cast<std::size_t>(planned.stream)];
+    const auto stream_of = [&](std::int32_t instruction) {
+      return out_.role.instructions[static_cast<std::size_t>(instruction)].stream;
+    };
+    for (std::size_t e = first_edge; e < out_.role.edges.size(); ++e) {
+      const Edge& edge = out_.role.edges[e];
+      if (edge.previous_step) continue;
+      std::int32_t& last = waited[stream_of(edge.instruction).index()];
+      last = std::max(last, edge.instruction);
+    }
+    for (const TemplateOperand& operand : planned.operands) {
+      if (operand.persistent || operand.writes) continue;
+      const auto buffer = static_cast<std::size_t>(buffer_of(index, operand));
+      const std::int32_t writer = buffer < writer_.size() ? writer_[buffer] : -1;
+      if (writer < 0 || stream_of(writer).value == planned.stream) continue;
+      std::int32_t& last = waited[stream_of(writer).index()];
+      if (last >= writer) continue;
+      last = writer;
+      out_.after(writer);
+    }
+  }
+  void note_writes(std::size_t index, const TemplateInstruction& planned, std::int32_t instruction) {
+    for (const TemplateOperand& operand : planned.operands) {
+      if (operand.persistent || !operand.writes) continue;
+      const auto buffer = static_cast<std::size_t>(buffer_of(index, operand));
+      if (writer_.size() <= buffer) writer_.resize(buffer + 1, -1);
+      writer_[buffer] = instruction;
     }
   }
 
@@ -376,12 +412,16 @@ class RoleBuilder {
   // By chunk and micro-batch, then by buffer of the template: the role's; −1: not used yet.
   std::vector<std::vector<std::int32_t>> microbatch_buffers_;
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t>
-      handed_;                                       // From another chunk.
-  std::vector<std::size_t> first_, last_;            // By chunk.
-  std::vector<std::int32_t> source_;                 // By pass: who sends its input; −1: nobody.
-  std::vector<std::int32_t> ready_input_;            // By pass: the instruction that brings its input.
-  std::vector<std::vector<std::size_t>> incoming_;   // By rank of the pipeline: the passes it sends to.
-  std::vector<std::size_t> posted_;                  // How many of them have their receive.
+      handed_;                                      // From another chunk.
+  std::vector<std::size_t> first_, last_;           // By chunk.
+  std::vector<std::int32_t> source_;                // By pass: who sends its input; −1: nobody.
+  std::vector<std::int32_t> ready_input_;           // By pass: the instruction that brings its input.
+  std::vector<std::vector<std::size_t>> incoming_;  // By rank of the pipeline: the passes it sends to.
+  std::vector<std::size_t> posted_;                 // How many of them have their receive.
+  std::vector<std::int32_t> writer_;  // By buffer: the last launch of a pass to write it; −1: none.
+  // By stream: of each stream, the last instruction that it has waited for.
+  std::vector<std::vector<std::int32_t>> waited_ =
+      std::vector(kLoweredStreams, std::vector<std::int32_t>(kLoweredStreams, -1));
   std::array<std::vector<std::int32_t>, 2> placed_;  // Template index → instruction, of what runs now.
 };
 

@@ -4,11 +4,13 @@
 
 namespace orrery {
 
-RoleGradients::RoleGradients(RoleDraft& state)
+RoleGradients::RoleGradients(RoleDraft& state, std::int32_t microbatches)
     : state_(state),
-      each_pass_(
-          std::any_of(state.buckets.begin(), state.buckets.end(),
-                      [&](const Bucket& bucket) { return shards_gradients(state.plan, bucket.axes); })),
+      microbatches_(microbatches),
+      each_pass_(ordered() || std::any_of(state.buckets.begin(), state.buckets.end(),
+                                          [&](const Bucket& bucket) {
+                                            return shards_gradients(state.plan, bucket.axes);
+                                          })),
       ready_(state.buckets.size()),
       last_of_(state.buckets.size(), -1),
       begun_(state.parameters.size()) {}
@@ -26,13 +28,61 @@ std::int32_t RoleGradients::add_buffer(const Buffer& like, const std::string& su
 
 std::int32_t RoleGradients::buffer(const Pass& pass, std::size_t parameter) {
   const RoleParameter& of = state_.parameters[parameter];
-  if (!shards_gradients(state_.plan, of.axes)) return of.gradient;
+  return is_partial(of, pass) ? partial(pass, parameter) : of.gradient;
+}
+
+// The first of a tree's terms becomes the sum of all, and can be where that is wanted.
+bool RoleGradients::is_partial(const RoleParameter& parameter, const Pass& pass) const {
+  return shards_gradients(state_.plan, parameter.axes) || (ordered() && pass.microbatch > 0);
+}
+
+std::int32_t& RoleGradients::partial(const Pass& pass, std::size_t parameter) {
+  const RoleParameter& of = state_.parameters[parameter];
   const auto [found, inserted] = partial_.try_emplace({pass.chunk, pass.microbatch, parameter});
   if (inserted) {
     const std::string suffix = of.uses.size() > 1 ? ".chunk" + std::to_string(pass.chunk) : "";
     found->second = add_buffer(of.whole_gradient, ".whole" + suffix, pass.microbatch);
   }
   return found->second;
+}
+
+std::int32_t RoleGradients::add_up(std::size_t bucket, const GradientUse& use, const Pass& pass,
+                                   std::int32_t ready) {
+  const auto [tree, inserted] = trees_.try_emplace({bucket, use.chunk}, microbatches_);
+  std::size_t level = 0;
+  for (const SumTree::Merge& merge : tree->second.complete(pass.microbatch)) {
+    ready = add(state_.buckets[bucket], use, pass, merge, ++level);
+  }
+  return ready;
+}
+
+std::int32_t RoleGradients::add(const Bucket& bucket, const GradientUse& use, const Pass& pass,
+                                const SumTree::Merge& merge, std::size_t level) {
+  RoleWriter& out = state_.out;
+  Instruction& instruction =
+      out.open(bucket.kind + "gradients.add_up" + std::to_string(level), kComputeStream, Purpose::kBackward);
+  instruction.layer = use.block;
+  instruction.microbatch = pass.microbatch;
+  Kernel kernel;
+  kernel.label = instruction.label;
+  kernel.kind = KernelKind::kAccumulate;
+  kernel.dtype = state_.plan.gradient_dtype;
+  Pass left = pass, right = pass;
+  left.microbatch = merge.left;
+  right.microbatch = merge.right;
+  for (const std::size_t p : bucket.parameters) {
+    const RoleParameter& parameter = state_.parameters[p];
+    const bool here = std::any_of(parameter.uses.begin(), parameter.uses.end(),
+                                  [&](const GradientUse& other) { return other.chunk == use.chunk; });
+    if (!here) continue;
+    kernel.written_bytes += parameter.elements * size_bytes(kernel.dtype);
+    out.touch(partial(right, p), false);
+    out.touch(buffer(left, p), true);
+    partial_.erase({pass.chunk, merge.right, p});
+  }
+  kernel.read_bytes = 2 * kernel.written_bytes;
+  instruction.work = Compute{out.symbols.kernel(kernel)};
+  return out.close();
 }
 
 void RoleGradients::passed(const Pass& pass, bool last, std::int32_t position, bool ends,
@@ -45,7 +95,8 @@ void RoleGradients::passed(const Pass& pass, bool last, std::int32_t position, b
     for (const GradientUse& use : bucket.uses) {
       const bool due = overlaps ? position == use.position[static_cast<std::size_t>(pass.kind)] : ends;
       if (use.chunk != pass.chunk || !due) continue;
-      const std::int32_t added = scatters ? scatter(bucket, use, pass, instruction) : instruction;
+      std::int32_t added = ordered() ? add_up(b, use, pass, instruction) : instruction;
+      if (scatters && (last || !ordered())) added = scatter(bucket, use, pass, added);
       if (last) ready_[b].push_back(added);
     }
   }
@@ -65,8 +116,9 @@ std::int32_t RoleGradients::scatter(const Bucket& bucket, const GradientUse& use
   std::vector<std::int32_t> whole, target;
   std::vector<std::size_t> adds;  // Parameters with something to add to.
   std::vector<std::int32_t> added;
+  const std::int32_t of_microbatch = ordered() ? 0 : pass.microbatch;  // That of the whole sum.
   for (const std::size_t p : bucket.parameters) {
-    const auto found = partial_.find({pass.chunk, pass.microbatch, p});
+    const auto found = partial_.find({pass.chunk, of_microbatch, p});
     if (found == partial_.end()) continue;  // Not of this chunk.
     const RoleParameter& parameter = state_.parameters[p];
     whole.push_back(found->second);
@@ -86,8 +138,9 @@ std::int32_t RoleGradients::scatter(const Bucket& bucket, const GradientUse& use
       out.open(bucket.kind + "gradients.scatter", kDataStream, Purpose::kGradientReduce);
   instruction.layer = use.block;
   instruction.microbatch = pass.microbatch;
-  instruction.work = Collective{CollectiveKind::kReduceScatter, bucket.axes.shard,
-                                bucket.elements * size_bytes(plan.gradient_dtype), plan.gradient_dtype};
+  instruction.work =
+      Collective{CollectiveKind::kReduceScatter, bucket.axes.shard,
+                 bucket.elements * size_bytes(plan.gradient_dtype), plan.gradient_dtype, reduction()};
   out.after(ready);
   for (const std::int32_t buffer : whole) out.touch(buffer, false);
   for (const std::int32_t buffer : target) out.touch(buffer, true);
@@ -132,7 +185,7 @@ std::int32_t RoleGradients::reduce_in_place(const Bucket& bucket, CollectiveKind
   const std::string what = kind == CollectiveKind::kReduceScatter ? "gradients.scatter" : "gradients.reduce";
   Instruction& instruction = out.open(bucket.kind + what, kDataStream, Purpose::kGradientReduce);
   instruction.layer = bucket.layer;
-  instruction.work = Collective{kind, axis, elements * size_bytes(dtype), dtype};
+  instruction.work = Collective{kind, axis, elements * size_bytes(dtype), dtype, reduction()};
   for (const std::int32_t dependency : ready) out.after(dependency);
   for (const std::size_t p : bucket.parameters) out.touch(state_.parameters[p].gradient, true);
   return last_ = out.close();

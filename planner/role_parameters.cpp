@@ -65,7 +65,8 @@ std::vector<Bucket> make_buckets(const Plan& plan, const std::vector<RoleParamet
   std::vector<Bucket> buckets;
   for (const std::size_t p : order) {
     const RoleParameter& parameter = parameters[p];
-    if (!parameter.axes.shard.valid() && !parameter.axes.replicate.valid()) continue;
+    const bool alone = !parameter.axes.shard.valid() && !parameter.axes.replicate.valid();
+    if (alone && plan.gradient_sum != GradientSum::kOrdered) continue;
     const auto known = std::find_if(buckets.rbegin(), buckets.rend(), [&](const Bucket& bucket) {
       return joins(plan, parameters, bucket, parameter);
     });

@@ -53,7 +53,8 @@ struct Bucket {
 };
 
 // Buckets hold whole blocks, as many as fit into Plan::bucket_bytes, and are ordered from the last block to
-// the first, as they become ready on most ranks. What no other rank has a gradient of is in none.
+// the first, as they become ready on most ranks. What no other rank has a gradient of is in none, unless sums
+// are ordered.
 std::vector<Bucket> make_buckets(const Plan& plan, const std::vector<RoleParameter>& parameters);
 
 // What the parts of a role's construction share.

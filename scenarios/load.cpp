@@ -99,6 +99,7 @@ Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file
   read_faults(top, scenario);
   read_random_faults(top, scenario);
   read_remap(top, scenario);
+  read_training(top, scenario);
   scenario.profile = default_profile(scenario.cluster.node.gpu);
   read_profile(top, scenario);
   read_partition(top, scenario);

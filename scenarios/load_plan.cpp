@@ -99,6 +99,8 @@ void read_plan(const Section& file, Scenario& scenario) {
                         {{"bf16", DType::kBf16}, {"fp16", DType::kFp16}, {"fp32", DType::kFp32}});
   section.choice<DType>("gradient_type", settings.gradient_dtype,
                         {{"fp32", DType::kFp32}, {"bf16", DType::kBf16}, {"fp16", DType::kFp16}});
+  section.choice<GradientSum>("reduction", settings.gradient_sum,
+                              {{"native", GradientSum::kNative}, {"ordered", GradientSum::kOrdered}});
   section.boolean("clip_gradients", settings.clip_gradients);
   section.bytes("bucket", settings.bucket_bytes, 1024, std::int64_t{1} << 50);
   read_overlap(section, settings);

@@ -51,6 +51,20 @@ struct Outputs {
   std::filesystem::path trace;
 };
 
+// How `orrery run` trains: what it reads and how it moves.
+struct TrainingRequest {
+  std::filesystem::path data;  // Tokens; empty: the text of orrery's own documentation, byte by byte.
+  std::int64_t token_bytes = 1;
+  std::int64_t steps = 20;
+  std::int64_t warmup = 3;  // Steps that don't count for the step time.
+  std::uint64_t seed = 1;   // Of parameters and of the order of samples.
+  double learning_rate = 1e-3, learning_rate_floor = 1e-4;
+  std::int64_t learning_rate_warmup = 10;
+  std::string learning_rate_decay = "cosine";  // Or "linear", "constant".
+  double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  double clip = 1.0;  // Largest norm of the gradients; 0: none. Needs plan.clip_gradients.
+};
+
 struct Scenario {
   std::string name;
   std::filesystem::path file;
@@ -68,6 +82,7 @@ struct Scenario {
   SimTime watchdog = kWatchdog;
   RemapRequest remap;
   PartitionRequest partition;
+  TrainingRequest training;
   TrafficRequest traffic;  // What `orrery fabric` sends over the fabric.
   Outputs output;
   std::vector<std::string> notes;  // What reading assumed.

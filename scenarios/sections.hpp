@@ -31,6 +31,7 @@ void read_remap(const Section& file, Scenario& scenario);
 // REQUIRES: scenario.profile is the default of the cluster's GPU.
 void read_profile(const Section& file, Scenario& scenario);
 void read_partition(const Section& file, Scenario& scenario);
+void read_training(const Section& file, Scenario& scenario);
 void read_prices(const Section& file, Scenario& scenario);
 void read_output(const Section& file, Scenario& scenario);
 

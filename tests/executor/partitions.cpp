@@ -69,7 +69,7 @@ void check_drawn(const TransformerConfig& config, const Drawn& drawn, bool place
   REQUIRE(faults.empty());
   // Throws where devices wait for each other.
   CHECK(simulate(program, drawn.cluster, profile).step_time > SimTime{});
-  if (placed) test::place_buffers(program);
+  if (placed) place_buffers(program);
   const Sizes sizes = bind(graph, settings.microbatch_size, settings.sequence, settings.expert_slot_factor());
   test::check_program(graph, program, sizes, drawn.plan.global_batch / settings.microbatch_size);
 }

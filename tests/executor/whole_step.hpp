@@ -7,7 +7,7 @@
 
 #include "base/random.hpp"
 #include "executor/host/step.hpp"
-#include "planner/memory_plan.hpp"
+#include "planner/place_buffers.hpp"
 
 namespace orrery::test {
 
@@ -99,18 +99,6 @@ inline double worst_error(const Values& found, const Values& wanted, double floo
   for (std::size_t i = 0; i < wanted.size(); ++i)
     worst = std::max(worst, std::abs(found[i] - wanted[i]) / size);
   return worst;
-}
-
-// Puts every buffer where its role's memory plan has it, so that what shares addresses overwrites each other.
-inline void place_buffers(Program& program) {
-  for (std::size_t r = 0; r < program.roles.size(); ++r) {
-    const RoleId role(static_cast<std::int64_t>(r));
-    const MemoryPlan plan = plan_memory(program, role);
-    const auto faults = verify(plan, program, role);
-    for (const std::string& fault : faults) UNSCOPED_INFO(fault);
-    REQUIRE(faults.empty());
-    apply(plan, program.roles[r]);
-  }
 }
 
 // Whether loss and gradients are those of the whole graph, with all dimensions of these sizes.

@@ -1,0 +1,56 @@
+#include <cassert>
+
+#include "executor/runtime/bind_parts.hpp"
+
+namespace orrery::host {
+namespace {
+
+void bind_order(const Role& role, BoundRank& bound) {
+  bound.streams.resize(role.streams.size());
+  for (std::size_t i = 0; i < role.instructions.size(); ++i) {
+    const Instruction& instruction = role.instructions[i];
+    bound.streams[instruction.stream.index()].push_back(static_cast<std::int32_t>(i));
+    for (std::int32_t e = instruction.after.begin; e < instruction.after.end; ++e) {
+      const Edge& edge = role.edges[static_cast<std::size_t>(e)];
+      BoundInstruction& of = bound.instructions[i];
+      (edge.previous_step ? of.after_previous : of.after).push_back(edge.instruction);
+    }
+  }
+}
+
+void bind_computes(Tables& tables, const Role& role, std::byte* scratch, LaunchScratch& layout,
+                   BoundRank& bound) {
+  std::vector<bool> begun(role.buffers.size());
+  for (std::size_t i = 0; i < role.instructions.size(); ++i) {
+    if (!std::holds_alternative<Compute>(role.instructions[i].work)) continue;
+    bound.instructions[i].actions =
+        bind_compute(tables, bound.rank, static_cast<std::int32_t>(i), scratch, layout, begun);
+  }
+}
+
+}  // namespace
+
+BoundRank bind_rank(const Graph& graph, const World& world, RankId rank) {
+  Tables tables(graph, world);
+  const Role& role = world.role(rank);
+  BoundRank bound;
+  bound.rank = rank;
+  bound.instructions.resize(role.instructions.size());
+  bind_order(role, bound);
+  // Twice: once to learn how much scratch the largest launch takes.
+  LaunchScratch layout;
+  bind_computes(tables, role, nullptr, layout, bound);
+  bound.scratch_bytes = layout.bytes();
+  bound.scratch = std::make_unique<std::byte[]>(static_cast<std::size_t>(bound.scratch_bytes + 64));
+  auto* const aligned =
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(bound.scratch.get()) + 63) / 64 * 64);
+  bind_computes(tables, role, aligned, layout, bound);
+  for (std::size_t i = 0; i < role.instructions.size(); ++i) {
+    const Work& work = role.instructions[i].work;
+    if (std::holds_alternative<Compute>(work) || std::holds_alternative<Copy>(work)) continue;
+    bound.instructions[i].exchange = bind_exchange(tables, rank, static_cast<std::int32_t>(i));
+  }
+  return bound;
+}
+
+}  // namespace orrery::host

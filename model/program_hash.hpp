@@ -1,0 +1,13 @@
+#pragma once
+// A short name for a Program, by which ranks, predictions and measurements know that they speak of the same.
+
+#include <string>
+
+#include "model/program.hpp"
+
+namespace orrery {
+
+// 32 hexadecimal digits: XXH3 of to_text(program). REQUIRES: as to_text.
+std::string program_hash(const Program& program);
+
+}  // namespace orrery

@@ -1,0 +1,80 @@
+#include "report/run_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/units.hpp"
+
+namespace orrery {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json or_null(const std::vector<double>& values, std::size_t index) {
+  return index < values.size() ? Json(values[index]) : Json(nullptr);
+}
+
+std::string bytes(std::int64_t count) { return format_bytes(static_cast<double>(count)); }
+
+}  // namespace
+
+double RunSummary::step_time_s() const {
+  if (step_s.empty()) return 0;
+  std::vector<double> sorted = step_s;
+  std::nth_element(sorted.begin(), sorted.begin() + std::ssize(sorted) / 2, sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+std::string log_line(std::int64_t step, double loss, double gradient_norm, double learning_rate) {
+  Json line = {{"step", step}, {"loss", loss}};
+  line["grad_norm"] = gradient_norm < 0 ? Json(nullptr) : Json(gradient_norm);
+  line["learning_rate"] = learning_rate;
+  return line.dump() + "\n";
+}
+
+std::string to_table(const RunSummary& run, const Scenario& scenario) {
+  std::string text =
+      fmt::format("{}: {} steps on {} ({})\n\n", scenario.name, run.losses.size(), run.ranks, run.backend);
+  text += fmt::format("  {:<22}{:.4f} to {:.4f}\n", "loss", run.losses.front(), run.losses.back());
+  if (!run.gradient_norms.empty()) {
+    text += fmt::format("  {:<22}{:.4f} to {:.4f}\n", "gradient norm", run.gradient_norms.front(),
+                        run.gradient_norms.back());
+  }
+  if (!run.step_s.empty()) {
+    const auto [least, most] = std::minmax_element(run.step_s.begin(), run.step_s.end());
+    text += fmt::format("  {:<22}{} (median of {}; {} to {})\n", "step time",
+                        format_time(from_seconds(run.step_time_s())), run.step_s.size(),
+                        format_time(from_seconds(*least)), format_time(from_seconds(*most)));
+    text += fmt::format("  {:<22}{:.0f}\n", "tokens/s", run.tokens_per_step / run.step_time_s());
+  }
+  text += fmt::format("  {:<22}{}, as planned; {} of scratch beside it\n", "peak memory",
+                      bytes(run.peak_memory_bytes), bytes(run.workspace_bytes));
+  text += fmt::format("  {:<22}{}\n", "parameters", run.parameter_hash);
+  return text;
+}
+
+std::string to_json(const RunSummary& run, const Scenario& scenario) {
+  Json json = {{"scenario", scenario.name},
+               {"backend", run.backend},
+               {"ranks", run.ranks},
+               {"steps", run.losses.size()}};
+  json["loss"] = run.losses;
+  json["grad_norm"] = run.gradient_norms;
+  json["final_loss"] = run.losses.empty() ? Json(nullptr) : Json(run.losses.back());
+  json["final_grad_norm"] =
+      run.gradient_norms.empty() ? Json(nullptr) : or_null(run.gradient_norms, run.gradient_norms.size() - 1);
+  json["parameter_hash"] = run.parameter_hash;
+  json["step_time_s"] = run.step_s.empty() ? Json(nullptr) : Json(run.step_time_s());
+  json["step_times_s"] = run.step_s;
+  json["tokens_per_step"] = run.tokens_per_step;
+  json["peak_memory_bytes"] = run.peak_memory_bytes;
+  json["predicted_memory_bytes"] = run.predicted_memory_bytes;
+  json["workspace_bytes"] = run.workspace_bytes;
+  json["plan_hash"] = run.plan_hash;
+  json["program_hash"] = run.program_hash;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace orrery

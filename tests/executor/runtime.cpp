@@ -1,0 +1,159 @@
+// The runtime: ranks as threads, at their planned addresses, train as one rank does.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "executor/runtime/run.hpp"
+#include "planner/lower.hpp"
+#include "planner/recompute.hpp"
+#include "tests/executor/random_plans.hpp"
+#include "tests/executor/tiny_models.hpp"
+#include "tests/executor/whole_step.hpp"
+
+namespace orrery {
+namespace {
+
+// Tokens by step and micro-batch; labels are other ones.
+void tokens(const Graph& graph, std::int64_t step, std::int32_t microbatch, TensorId input,
+            std::span<std::int64_t> to) {
+  Random random(static_cast<std::uint64_t>(1000 * step + 10 * microbatch + input.value));
+  for (std::int64_t& token : to) token = random.between(0, test::vocabulary(graph) - 1);
+}
+
+host::RunResult train(const Graph& graph, const Plan& plan, std::int64_t steps) {
+  Program program = lower(graph, plan);
+  REQUIRE(verify(program).empty());
+  place_buffers(program);
+  host::RunOptions options;
+  options.steps = steps;
+  options.initial.deviation = 0.3;
+  options.callbacks.inputs = [&](std::int64_t step, std::int32_t microbatch, TensorId input,
+                                 std::span<std::int64_t> to) { tokens(graph, step, microbatch, input, to); };
+  options.callbacks.clip_norm = 1;
+  options.callbacks.optimizer = [&](std::int64_t step) {
+    host::AdamWSettings settings;
+    settings.learning_rate = 1e-2;
+    settings.epsilon = 1e-3;  // Gradients that are but rounding must not become whole steps.
+    settings.step = step + 1;
+    settings.gradient_scale =
+        static_cast<double>(plan.microbatch_size) / static_cast<double>(plan.global_batch());
+    return settings;
+  };
+  return host::run_threads(graph, program, options);
+}
+
+PlanShorthand alone(const PlanShorthand& like) {
+  PlanShorthand one;
+  one.dp = 1;
+  one.global_batch = like.global_batch;
+  one.settings.sequence = like.settings.sequence;
+  one.settings.microbatch_size = like.settings.microbatch_size;
+  one.settings.expert_capacity_factor = like.settings.expert_capacity_factor;
+  one.settings.compute_dtype = DType::kFp32;
+  return one;
+}
+
+void check_close(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
+  CHECK(found.size() == wanted.size());
+  if (found.size() != wanted.size()) return;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    INFO("step " << i);
+    CHECK(std::abs(found[i] - wanted[i]) <= tolerance * std::abs(wanted[i]));
+  }
+}
+
+}  // namespace
+
+namespace {
+
+PlanShorthand ordered_plan() {
+  PlanShorthand plan;
+  plan.dp = 1;
+  plan.global_batch = 8;
+  plan.settings.sequence = 16;
+  plan.settings.compute_dtype = DType::kFp32;
+  plan.settings.kernel_set = "orrery-host";
+  plan.settings.gradient_sum = GradientSum::kOrdered;
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("ordered sums give the same bits however dp, zero and pp share the work", "[executor][runtime]") {
+  const Graph graph = build_training_graph(test::tiny_llama(), DType::kFp32);
+  constexpr std::int64_t kSteps = 4;
+  const host::RunResult wanted = train(graph, expand(ordered_plan(), graph, 1), kSteps);
+  std::vector<std::pair<std::string, PlanShorthand>> plans;
+  for (const std::int32_t dp : {2, 4, 8}) {
+    for (const std::int32_t zero : {0, 1, 2, 3}) {
+      PlanShorthand plan = ordered_plan();
+      plan.dp = dp;
+      plan.settings.zero_stage = zero;
+      plans.emplace_back(fmt::format("dp {}, zero {}", dp, zero), plan);
+    }
+  }
+  for (const PipelineSchedule schedule : all_pipeline_schedules()) {
+    PlanShorthand plan = ordered_plan();
+    plan.pp = 2;
+    plan.dp = 2;
+    plan.settings.schedule = schedule;
+    plans.emplace_back(fmt::format("pp 2, dp 2, {}", to_string(schedule)), plan);
+  }
+  int ran = 0;
+  for (const auto& [name, shorthand] : plans) {
+    INFO(name);
+    try {
+      const host::RunResult found =
+          train(graph, expand(shorthand, graph, shorthand.dp * shorthand.pp), kSteps);
+      ++ran;
+      CHECK(found.losses == wanted.losses);
+      CHECK(found.gradient_norms == wanted.gradient_norms);
+      CHECK(found.parameter_hash == wanted.parameter_hash);
+    } catch (const Error& error) {
+      UNSCOPED_INFO(error.what());
+      CHECK(name.find("dualpipe") != std::string::npos);  // Sums on two ranks.
+    }
+  }
+  CHECK(ran == std::ssize(plans) - 1);
+}
+
+TEST_CASE("random plans train as one rank does", "[executor][runtime]") {
+  Random random(20261201);
+  const std::array<TransformerConfig, 5> models = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
+                                                   test::tiny_latent(), test::tiny_parallel()};
+  constexpr std::int64_t kSteps = 3;
+  int done = 0;
+  while (done < 60) {
+    TransformerConfig config = models[static_cast<std::size_t>(done) % models.size()];
+    const Graph graph = build_training_graph(config, DType::kFp32);
+    const std::vector<std::string> names = recompute_names(graph);
+    test::Drawn drawn = test::draw(random, config.experts.count > 0, names);
+    Plan& settings = drawn.plan.settings;
+    settings.compute_dtype = DType::kFp32;
+    INFO(fmt::format(
+        "plan {}: {} {}, tp {}, cp {} {}, ep {} etp {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
+        "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
+        done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
+        to_string(settings.context_form), settings.expert_parallel, settings.expert_tensor, drawn.plan.pp,
+        drawn.plan.dp, drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
+        settings.sequence_parallel, settings.zero_stage, settings.zero_group, settings.zero_prefetch,
+        settings.zero_reshard, describe_recompute(settings), settings.kernel_set,
+        to_string(settings.passes)));
+    try {
+      const Plan plan = expand(drawn.plan, graph, drawn.gpus);
+      const host::RunResult found = train(graph, plan, kSteps);
+      const host::RunResult wanted = train(graph, expand(alone(drawn.plan), graph, 1), kSteps);
+      check_close(found.losses, wanted.losses, 1e-5);
+      check_close(found.gradient_norms, wanted.gradient_norms, 1e-4);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInfeasible) FAIL(error.what());
+      continue;
+    }
+    ++done;
+  }
+}
+
+}  // namespace orrery
