@@ -69,14 +69,18 @@ function(orrery_common_headers target)
   target_precompile_headers(${target} REUSE_FROM orrery_common)
 endfunction()
 
-# orrery_module(NAME [FOLDER folder] [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from
-# the folder NAME, or from another one.
+# orrery_module(NAME [FOLDERS folders…] [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from
+# the folder NAME, or from others.
 function(orrery_module name)
-  cmake_parse_arguments(ARG "" "FOLDER" "USES;LIBS;PUBLIC_LIBS" ${ARGN})
-  if(NOT ARG_FOLDER)
-    set(ARG_FOLDER ${name})
+  cmake_parse_arguments(ARG "" "" "FOLDERS;USES;LIBS;PUBLIC_LIBS" ${ARGN})
+  if(NOT ARG_FOLDERS)
+    set(ARG_FOLDERS ${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cpp)
+  set(sources "")
+  foreach(folder ${ARG_FOLDERS})
+    file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+    list(APPEND sources ${found})
+  endforeach()
   add_library(orrery_${name} STATIC ${sources})
   list(TRANSFORM ARG_USES PREPEND orrery_)
   target_link_libraries(orrery_${name} PUBLIC orrery_flags ${ARG_USES} ${ARG_PUBLIC_LIBS} PRIVATE ${ARG_LIBS})
