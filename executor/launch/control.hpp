@@ -63,6 +63,17 @@ class Connection {
   FileDescriptor socket_;
 };
 
+// A message that comes in pieces, for who reads many connections at once.
+class Inbox {
+ public:
+  enum class State { kMore, kWhole, kClosed };
+  // Takes what is there without waiting. kWhole: `message` is it, and the next call begins the next one.
+  State read(Connection& connection, std::size_t most_bytes, std::string& message);
+
+ private:
+  std::string bytes_;  // Its length's 8 bytes first.
+};
+
 struct Listener {
   FileDescriptor socket;
   std::uint16_t port = 0;
@@ -70,13 +81,17 @@ struct Listener {
   Connection accept();  // Invalid: nobody is waiting.
 };
 
-// Port 0: any. Listens for IPv6 and IPv4, on all interfaces or only on this host's loopback.
-// THROWS Error(kRuntime) naming the port and why it can't be had.
-Listener listen_at(std::uint16_t port, bool loopback_only);
+// Port 0: any. Without a host, listens for IPv6 and IPv4 on all interfaces; with one, only at that address of
+// this host. THROWS Error(kRuntime) naming the port and why it can't be had.
+Listener listen_at(const std::string& host, std::uint16_t port);
 
 // Tries again, from resolving the name on, until somebody accepts: rank 0 may come later than the others.
-// THROWS Error(kRuntime) naming host, port and the last reason.
+// (Resolving a name takes as long as the system's resolver lets it, whatever the deadline.) THROWS
+// Error(kRuntime) naming host, port and the last reason.
 Connection connect_to(const std::string& host, std::uint16_t port, Deadline deadline);
+
+// Lifts this process' limit on open files to what it may have: rank 0 has two connections to each rank.
+void allow_many_files();
 
 // "127.0.0.1", "::1", "localhost".
 bool is_loopback(std::string_view host);

@@ -47,8 +47,11 @@ class Rendezvous {
  private:
   void welcome_all();
   void come();
+  Connection introduce(std::int64_t purpose, Deadline deadline, std::chrono::milliseconds& left);
   std::vector<std::string> gather_as_first(std::string_view own);
   std::vector<std::string> gather_as_other(std::string_view own);
+  void answer_others(const std::string& answer, Deadline deadline);
+  [[noreturn]] void fail_everywhere(const std::string& why);
 
   Membership membership_;
   RendezvousOptions options_;

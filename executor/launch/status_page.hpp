@@ -17,15 +17,16 @@ namespace orrery {
 enum class RankState : std::int32_t { kAbsent, kRunning, kDone };
 
 // Written by the rank's own thread; those of ranks on other hosts by the watchdog. Times are CLOCK_MONOTONIC,
-// which the processes of one host share.
+// which the processes of one host share. Says nothing while the state is kAbsent, so that a page of zeros is
+// one.
 struct RankStatus {
-  std::atomic<RankState> state{RankState::kAbsent};
-  std::atomic<std::int32_t> pid{0};           // 0: on another host.
-  std::atomic<std::int64_t> pid_start{0};     // When that process started: a pid may be given again.
-  std::atomic<std::int64_t> step{-1};         // −1: not in the first step yet.
-  std::atomic<std::int32_t> instruction{-1};  // −1: between instructions.
-  std::atomic<std::int64_t> moved_ns{0};      // When step or instruction was last written.
-  std::atomic<std::int64_t> heartbeat_ns{0};  // When the thread was last known to run; waiting counts.
+  std::atomic<RankState> state;
+  std::atomic<std::int32_t> pid;           // 0: on another host.
+  std::atomic<std::int64_t> pid_start;     // When that process started: a pid may be given again.
+  std::atomic<std::int64_t> step;          // −1: not in the first step yet.
+  std::atomic<std::int32_t> instruction;   // −1: between instructions.
+  std::atomic<std::int64_t> moved_ns;      // When step or instruction was last written.
+  std::atomic<std::int64_t> heartbeat_ns;  // When the thread was last known to run; waiting counts.
 };
 
 // Why the run was ended. The first reason stays.
@@ -35,16 +36,16 @@ struct RunEnd {
 };
 
 struct EndFlag {
-  std::atomic<std::int32_t> state{0};  // 0: the run goes on; 1: the reason is being written; 2: it stands.
-  std::atomic<std::int32_t> reported{0};
-  std::int32_t rank = -1;
-  char message[500] = {};
+  std::atomic<std::int32_t> state;  // 0: the run goes on; 1: the reason is being written; 2: it stands.
+  std::atomic<std::int32_t> reported;
+  std::int32_t rank;
+  char message[1000];
 };
 
 class StatusPage {
  public:
   static std::size_t bytes(int world_size);
-  // REQUIRES: a segment of that many bytes, all zeros or used by pages of the same world size only.
+  // REQUIRES: a segment of that many bytes, zeros at first, and used by pages of this world size only.
   StatusPage(SharedSegment segment, int world_size);
 
   int world_size() const { return world_size_; }

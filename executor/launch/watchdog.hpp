@@ -21,17 +21,22 @@ struct WatchdogOptions {
   InstructionName instruction_name;
 };
 
-// Who has to be blamed, if anybody: a rank of this host whose process has gone without being done; a rank
-// whose heart-beat is older than `limit`; or, when all wait for each other and none has moved for that long,
-// the one that is furthest behind. Ranks that aren't in their first step yet are only looked at for being
-// gone. `heard_ns`: until when heart-beats of other hosts are known.
-std::optional<RunEnd> find_fault(const StatusPage& page, std::int64_t now_ns, std::int64_t heard_ns,
+// A rank of this host whose process has gone without being done.
+std::optional<RunEnd> find_gone(const StatusPage& page, const WatchdogOptions& options);
+
+// The rank whose heart-beat is oldest and older than `limit`; or, when all wait for each other and none has
+// moved for that long, the one that is furthest behind. Ranks that aren't in their first step yet don't
+// count. `heard_ns`: until when heart-beats of other hosts are known.
+std::optional<RunEnd> find_stuck(const StatusPage& page, std::int64_t now_ns, std::int64_t heard_ns,
                                  const WatchdogOptions& options);
 
 // Watches from construction to destruction. After a fault waiting ranks throw from keep_waiting() within
-// limit + 2 · interval (of death: within 2 · interval), and processes that don't are left with exit code 5
-// (kRuntime) `exit_after` later. Ranks have to meet (Rendezvous::barrier) between their last step and the
-// destruction: a connection that closes before its rank is done is a death.
+// limit + 3 · interval (of death: within 3 · interval; of a host that falls silent: limit + 3 · interval),
+// and processes that don't are left with exit code 5 (kRuntime) `exit_after` later. Ranks have to meet
+// (Rendezvous::barrier) between their last step and the destruction: a connection that closes before its rank
+// is done is a death. Rank 0 sends world size² entries of 48 bytes an interval. Destroyed by an exception
+// that isn't the run's end, it ends the run; whoever wants his own message on the other ranks calls end_run
+// before.
 class Watchdog {
  public:
   // `connections`: Rendezvous::take_watch_connections(); none where all ranks share the page.

@@ -32,6 +32,9 @@ class Reader {
   std::string_view bytes_;
 };
 
+// FNV-1a, 64 bits: the same on every host and in every build.
+std::uint64_t hash_of(std::string_view bytes);
+
 // "rank 3", "ranks 0-2, 5".
 std::string rank_list(const std::vector<int>& ascending_ranks);
 

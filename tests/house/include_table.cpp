@@ -75,7 +75,8 @@ std::string library_fault(const Table& table, const std::string& file, const std
       if (names_library(include, library)) return "only " + other + " may use that library";
     }
   }
-  const bool system = include.find('/') == std::string::npos || include.starts_with("sys/");
+  const bool system = include.find('/') == std::string::npos || include.starts_with("sys/") ||
+                      include.starts_with("netinet/");
   return system ? "" : "a library that the table doesn't name";
 }
 
