@@ -132,7 +132,8 @@ Membership from_own(const Environment& environment) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   const std::optional<int> port = whole_number(std::string_view(place).substr(colon + 1));
-  const bool two_readings = !bracketed && host.find(':') != std::string::npos;  // Is "::1:80" port 80?
+  // Is "::1:80" port 80?
+  const bool two_readings = !bracketed && host.find_first_of(":[]") != std::string::npos;
   if (!port || *port < 1 || *port > 65535 || host.empty() || two_readings) {
     refuse(environment, "ORRERY_COORDINATOR", expected);
   }

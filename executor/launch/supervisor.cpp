@@ -116,7 +116,6 @@ class Run {
 
  private:
   Child& child(int rank) { return children_[static_cast<std::size_t>(rank)]; }
-  pid_t group() { return child(0).pid; }
 
   int running() const {
     int count = 0;
@@ -234,14 +233,14 @@ class Run {
   }
 
   void send(int signal) {
-    killpg(group(), signal);
+    killpg(first_, signal);
     signalled_ = signal;
     asked_ = std::chrono::steady_clock::now();
   }
 
   void finish() {
-    killpg(group(), SIGKILL);  // What the ranks may have started and left.
-    waitpid(group(), nullptr, 0);
+    killpg(first_, SIGKILL);  // What the ranks may have started and left.
+    waitpid(first_, nullptr, 0);
     for (Child& one : children_) {
       listen(one);
       if (!one.line.empty()) say(static_cast<int>(&one - children_.data()), one.line);
@@ -257,7 +256,7 @@ class Run {
   SignalInbox signals_;
   std::vector<Child> children_;
   RunResult result_;
-  pid_t first_ = 0;
+  pid_t first_ = 0;    // Rank 0's process, which gives the group its number.
   int signalled_ = 0;  // What was sent last to all.
   std::chrono::steady_clock::time_point asked_;
   std::optional<std::chrono::steady_clock::time_point> ended_;
