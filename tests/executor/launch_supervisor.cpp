@@ -1,0 +1,206 @@
+// Ranks that end well, badly and not at all, as forked processes.
+#include <catch2/catch.hpp>
+
+#include <signal.h>
+
+#include <map>
+
+#include "executor/launch/supervisor.hpp"
+#include "tests/executor/launch_processes.hpp"
+
+namespace orrery {
+namespace {
+
+using namespace std::chrono_literals;
+
+SupervisorOptions quick() {
+  SupervisorOptions options;
+  options.watchdog.limit = 500ms;
+  options.watchdog.interval = 20ms;
+  options.watchdog.instruction_name = [](int, std::int32_t instruction) {
+    return instruction == 4 ? std::string("all-reduce") : std::string("other");
+  };
+  options.grace = 300ms;
+  options.kill = 300ms;
+  return options;
+}
+
+// As a rank does that waits for another one.
+[[noreturn]] void wait_for_others() {
+  while (true) {
+    keep_waiting();
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+// Deaf to SIGTERM and without a sign of life.
+[[noreturn]] void hang() {
+  signal(SIGTERM, SIG_IGN);
+  while (true) std::this_thread::sleep_for(1s);
+}
+
+// Pids of the ranks, for a look at who is left.
+struct Pids {
+  SharedSegment segment = SharedSegment::anonymous(64 * sizeof(pid_t));
+  pid_t* list() { return reinterpret_cast<pid_t*>(segment.bytes().data()); }
+  void note(int rank) { list()[rank] = getpid(); }
+};
+
+void check_no_process_left(Pids& pids, int ranks) {
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
+  for (int rank = 0; rank < ranks; ++rank) {
+    CHECK(pids.list()[rank] != 0);
+    CHECK(!launch_test::exists(pids.list()[rank]));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ranks run to their end and what they say has their name", "[launch]") {
+  SupervisorOptions options = quick();
+  std::map<int, std::string> lines;
+  options.on_line = [&](int rank, std::string_view line) { lines[rank] += fmt::format("<{}>", line); };
+  Pids pids;
+  const RunResult result = run_ranks(3, options, [&](int rank, const StatusPage&) {
+    pids.note(rank);
+    fmt::print(stderr, "one of {}\ntwo", rank);
+    now_at(8, -1);
+    return 0;
+  });
+  CHECK(result.ok());
+  CHECK(result.culprit == -1);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(lines[rank] == fmt::format("<one of {}><two>", rank));
+    CHECK(result.ranks[static_cast<std::size_t>(rank)].exit_code == 0);
+    CHECK(result.ranks[static_cast<std::size_t>(rank)].step == 8);
+  }
+  check_no_process_left(pids, 3);
+}
+
+TEST_CASE("a rank that ends with an exit code ends the others", "[launch]") {
+  Pids pids;
+  const RunResult result = run_ranks(4, quick(), [&](int rank, const StatusPage&) {
+    pids.note(rank);
+    now_at(17, rank == 2 ? -1 : 4);
+    if (rank == 2) return 3;
+    wait_for_others();
+  });
+  CHECK(result.culprit == 2);
+  CHECK(result.message == "rank 2 ended with exit code 3 during step 17");
+  CHECK(result.ranks[2].exit_code == 3);
+  for (const std::size_t rank : {0u, 1u, 3u}) {
+    CHECK(result.ranks[rank].exit_code == 5);  // Error(kRuntime) out of keep_waiting.
+    CHECK(!result.ranks[rank].ended_by_us);
+  }
+  check_no_process_left(pids, 4);
+}
+
+TEST_CASE("a rank that is killed is named with signal, step and instruction", "[launch]") {
+  const int victim = GENERATE(0, 2);
+  Pids pids;
+  const RunResult result = run_ranks(4, quick(), [&](int rank, const StatusPage&) -> int {
+    pids.note(rank);
+    now_at(17, 4);
+    if (rank == victim) kill(getpid(), SIGKILL);
+    wait_for_others();
+  });
+  CHECK(result.culprit == victim);
+  CHECK(result.message ==
+        fmt::format("rank {} was killed by signal 9 (Killed) during step 17, instruction 4 (all-reduce)",
+                    victim));
+  const RankExit& exit = result.ranks[static_cast<std::size_t>(victim)];
+  CHECK(exit.signal == SIGKILL);
+  CHECK(exit.instruction == 4);
+  CHECK(!exit.ended_by_us);
+  check_no_process_left(pids, 4);
+}
+
+TEST_CASE("a rank that hangs is named and ended, whatever it ignores", "[launch]") {
+  Pids pids;
+  const RunResult result = run_ranks(3, quick(), [&](int rank, const StatusPage&) -> int {
+    pids.note(rank);
+    now_at(2, rank);
+    if (rank == 1) hang();
+    wait_for_others();
+  });
+  CHECK(result.culprit == 1);
+  CHECK(result.message.starts_with(
+      "rank 1 is stuck during step 2, instruction 1 (other): no sign of life for 0."));
+  CHECK(result.message.ends_with("the limit is 0.5 s"));
+  CHECK(result.ranks[1].signal == SIGKILL);
+  CHECK(result.ranks[1].ended_by_us);
+  CHECK(result.ranks[0].exit_code == 5);
+  check_no_process_left(pids, 3);
+}
+
+TEST_CASE("ranks that all wait for each other are ended", "[launch]") {
+  const RunResult result = run_ranks(3, quick(), [&](int rank, const StatusPage&) -> int {
+    now_at(5, rank == 1 ? 3 : 4);
+    wait_for_others();
+  });
+  CHECK(result.culprit == 1);
+  CHECK(result.message.starts_with("all ranks wait and none has moved for 0."));
+  CHECK(result.message.ends_with("rank 1 is furthest behind, during step 5, instruction 3 (other)"));
+}
+
+TEST_CASE("a rank's Error is everybody's message and its kind the exit code", "[launch]") {
+  const RunResult result = run_ranks(2, quick(), [&](int rank, const StatusPage&) -> int {
+    if (rank == 0) fail(ErrorKind::kInput, "weights.bin: 3 bytes are missing");
+    wait_for_others();
+  });
+  CHECK(result.culprit == 0);
+  CHECK(result.message == "rank 0: weights.bin: 3 bytes are missing");
+  CHECK(result.ranks[0].exit_code == 3);
+  CHECK(result.ranks[1].exit_code == 5);
+}
+
+TEST_CASE("what a rank has started and left ends with the run", "[launch]") {
+  Pids pids;
+  const RunResult result = run_ranks(2, quick(), [&](int rank, const StatusPage&) {
+    if (rank == 0 && fork() == 0) {
+      pids.note(5);
+      hang();
+    }
+    while (pids.list()[5] == 0) std::this_thread::sleep_for(1ms);
+    return 0;
+  });
+  CHECK(result.ok());
+  // It isn't our child: init takes it off the list some time.
+  CHECK(launch_test::comes_true([&] { return process_start(pids.list()[5]) == 0; }));
+}
+
+TEST_CASE("an interrupt ends all ranks", "[launch]") {
+  Pids pids;
+  const launch_test::Process caller = launch_test::start([&] {
+    const RunResult result = run_ranks(2, quick(), [&](int rank, const StatusPage&) -> int {
+      pids.note(rank);
+      hang();
+    });
+    return fmt::format("{} {}", result.interrupted, result.message);
+  });
+  REQUIRE(launch_test::comes_true([&] { return pids.list()[0] != 0 && pids.list()[1] != 0; }));
+  kill(caller.pid, SIGINT);
+  CHECK(caller.wait() == "true interrupted by signal 2 (Interrupt)");
+  check_no_process_left(pids, 2);
+}
+
+TEST_CASE("ranks don't outlive a caller that is killed", "[launch]") {
+  Pids pids;
+  const launch_test::Process caller = launch_test::start([&] {
+    run_ranks(3, quick(), [&](int rank, const StatusPage&) -> int {
+      pids.note(rank);
+      hang();
+    });
+    return std::string();
+  });
+  const auto all_run = [&] { return pids.list()[0] != 0 && pids.list()[1] != 0 && pids.list()[2] != 0; };
+  REQUIRE(launch_test::comes_true(all_run));
+  kill(caller.pid, SIGKILL);
+  caller.wait();
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(launch_test::comes_true([&] { return process_start(pids.list()[rank]) == 0; }));
+  }
+}
+
+}  // namespace orrery
