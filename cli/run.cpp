@@ -15,12 +15,15 @@
 #include "cli/output.hpp"
 #include "cli/prepare.hpp"
 #include "cli/progress.hpp"
+#include "executor/launch/handshake.hpp"
+#include "executor/launch/membership.hpp"
 #include "executor/train/training.hpp"
 #include "model/program_hash.hpp"
 #include "planner/lower.hpp"
 #include "planner/place_buffers.hpp"
 #include "report/run_report.hpp"
 #include "report/trace.hpp"
+#include "scenarios/show.hpp"
 
 namespace orrery {
 namespace {
@@ -28,8 +31,9 @@ namespace {
 struct Options {
   std::string file, json, trace, log;
   std::optional<std::int64_t> steps;
+  double watchdog_s = 60;
   Overrides overrides;
-  bool pin = false;
+  bool pin = false, processes = false;
 };
 
 std::int64_t vocabulary(const Graph& graph) {
@@ -82,7 +86,6 @@ void write_log(const std::string& file, const host::RunResult& result, const Lea
 RunSummary summarize(const Prepared& prepared, const Program& program, const std::vector<MemoryPlan>& memory,
                      const host::RunResult& result) {
   RunSummary summary;
-  summary.ranks = fmt::format("{} threads", program.world_size());
   summary.losses = result.losses;
   summary.gradient_norms = result.gradient_norms;
   summary.step_s = result.step_s;
@@ -97,38 +100,94 @@ RunSummary summarize(const Prepared& prepared, const Program& program, const std
   return summary;
 }
 
-void run_file(const Options& options) {
-  Progress progress;
-  progress.stage("reading");
-  Prepared prepared = prepare(options.file, options.overrides);
-  Scenario& scenario = prepared.scenario;
-  if (options.steps) scenario.training.steps = *options.steps;
-  for (const std::string& file : {options.json, options.trace, options.log}) {
-    if (!file.empty()) expect_writable(file);
+// Model, cluster, plan and what it trains on.
+std::string plan_hash(const Prepared& prepared) {
+  const TrainingRequest& training = prepared.scenario.training;
+  return text_hash(normal_form(prepared.scenario, prepared.graph, prepared.plan) +
+                   fmt::format("{} {} {} {} {} {}", training.token_bytes, training.steps, training.seed,
+                               training.learning_rate, training.weight_decay, training.clip));
+}
+
+std::uint64_t short_hash(const std::string& hash) { return std::stoull(hash.substr(0, 16), nullptr, 16); }
+
+// A rank that others have launched: finds them, and makes sure that they do the same.
+class Joined {
+ public:
+  Joined(const launch::Membership& membership, const Program& program, const std::string& plan_hash)
+      : membership_(membership) {
+    const auto wanted = std::ssize(host::active_ranks(program));
+    if (wanted != membership.world_size) {
+      fail(ErrorKind::kUsage, "{} has launched {} ranks; the plan has {}: launch as many", membership.launched_by,
+           membership.world_size, wanted);
+    }
+    rendezvous_.emplace(membership);
+    launch::Identity identity;
+    identity.rank = membership.rank;
+    identity.host = launch::host_name();
+    identity.plan_hash = short_hash(plan_hash);
+    identity.program_hash = short_hash(program_hash(program));
+    identity.build = launch::build_name();
+    identity.libraries = launch::own_libraries();
+    launch::shake_hands(*rendezvous_, identity);
   }
-  progress.stage("lowering");
-  Program program = lower(prepared.graph, prepared.plan);
-  const std::vector<MemoryPlan> memory = place_buffers(program);
-  const TrainingSettings training_settings = settings(prepared);
-  Training training(prepared.graph, training_settings);
-  host::RunOptions run;
-  run.callbacks = training.callbacks();
-  run.initial.seed = scenario.training.seed;
-  run.steps = scenario.training.steps;
-  run.warmup = scenario.training.warmup;
-  run.pin = options.pin;
-  progress.stage("training");
-  const host::RunResult result = host::run_threads(prepared.graph, program, run);
-  progress.finish();
-  const RunSummary summary = summarize(prepared, program, memory, result);
-  if (!options.log.empty()) write_log(options.log, result, training_settings.learning_rate);
+
+  launch::Rendezvous& rendezvous() { return *rendezvous_; }
+  bool reports() const { return membership_.rank == 0; }
+
+ private:
+  launch::Membership membership_;
+  std::optional<launch::Rendezvous> rendezvous_;
+};
+
+void write_results(const Options& options, const Prepared& prepared, const Program& program,
+                   const RunSummary& summary, const host::RunResult& result) {
+  if (!options.log.empty()) write_log(options.log, result, learning_rate(prepared.scenario.training));
   if (!options.trace.empty()) {
     write_file(options.trace, [&](std::ostream& out) { write_trace(out, program, result.timeline); });
   }
   if (!options.json.empty()) {
-    write_file(options.json, [&](std::ostream& out) { out << to_json(summary, scenario); });
+    write_file(options.json, [&](std::ostream& out) { out << to_json(summary, prepared.scenario); });
   }
-  if (!is_standard_output(options.json)) print(to_table(summary, scenario));
+  if (!is_standard_output(options.json)) print(to_table(summary, prepared.scenario));
+}
+
+void run_file(const Options& options) {
+  const std::optional<launch::Membership> membership = launch::find_membership(launch::process_environment());
+  Prepared prepared = prepare(options.file, options.overrides);
+  Scenario& scenario = prepared.scenario;
+  if (options.steps) scenario.training.steps = *options.steps;
+  const bool reports = !membership || membership->rank == 0;
+  for (const std::string& file : {options.json, options.trace, options.log}) {
+    if (!file.empty() && reports) expect_writable(file);
+  }
+  Program program = lower(prepared.graph, prepared.plan);
+  const std::vector<MemoryPlan> memory = place_buffers(program);
+  const TrainingSettings training = settings(prepared);
+  check_data(training);
+  host::RunOptions run;
+  run.callbacks = [&] { return training_callbacks(prepared.graph, training); };
+  run.initial.seed = scenario.training.seed;
+  run.steps = scenario.training.steps;
+  run.warmup = scenario.training.warmup;
+  run.pin = options.pin;
+  run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * options.watchdog_s));
+  host::RunResult result;
+  std::string ranks = fmt::format("{} threads", host::active_ranks(program).size());
+  if (membership) {
+    Joined joined(*membership, program, plan_hash(prepared));
+    result = host::run_joined(prepared.graph, program, run, joined.rendezvous());
+    if (!joined.reports()) return;
+    ranks = fmt::format("{} processes, launched by {}", membership->world_size, membership->launched_by);
+  } else if (options.processes) {
+    result = host::run_processes(prepared.graph, program, run);
+    ranks = fmt::format("{} processes", host::active_ranks(program).size());
+  } else {
+    result = host::run_threads(prepared.graph, program, run);
+  }
+  RunSummary summary = summarize(prepared, program, memory, result);
+  summary.ranks = ranks;
+  summary.plan_hash = plan_hash(prepared);
+  write_results(options, prepared, program, summary, result);
 }
 
 }  // namespace
@@ -144,13 +203,19 @@ void add_run(CLI::App& app) {
                       "Write loss, gradient norm and learning rate of every step, as JSON lines");
   command->add_option("--steps", options->steps, "Steps to train, instead of training.steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000'000}));
+  command->add_flag("--processes", options->processes, "Ranks are processes that share memory, not threads");
+  command->add_option("--watchdog", options->watchdog_s, "Seconds without a sign of life after which a rank ends the run")
+      ->check(CLI::Range(0.1, 86'400.0))
+      ->capture_default_str();
   command->add_flag("--pin", options->pin, "Keep each rank on a core of its own");
   add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"
       "  orrery run scenarios/host-dp2-pp2.yaml\n"
       "  orrery run scenarios/host-dp2-pp2.yaml --steps 100 --log loss.jsonl\n"
-      "  orrery run run.yaml --json - | jq '.loss[-1], .parameter_hash'\n\n"
+      "  orrery run run.yaml --json - | jq '.loss[-1], .parameter_hash'\n"
+      "  mpirun -n 4 orrery run scenarios/host-dp2-pp2.yaml\n"
+      "  torchrun --no-python --nproc-per-node 4 orrery run scenarios/host-dp2-pp2.yaml\n\n"
       "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario, model or token file, 4 the plan can't work, 5 a "
       "rank\n"
       "failed, died or hung, or a file can't be written");

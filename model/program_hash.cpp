@@ -5,8 +5,9 @@
 
 namespace orrery {
 
-std::string program_hash(const Program& program) {
-  const std::string text = to_text(program);
+std::string program_hash(const Program& program) { return text_hash(to_text(program)); }
+
+std::string text_hash(std::string_view text) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }

@@ -4,7 +4,7 @@
 #include "executor/launch/handshake.hpp"
 #include "executor/launch/wire.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 std::string build_name() {
   std::string switches;
@@ -33,4 +33,4 @@ std::string build_name() {
   return fmt::format("{} (build {:016x})", ORRERY_VERSION, hash_of(text));
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -18,7 +18,7 @@
 #include "executor/launch/status_page.hpp"
 #include "executor/launch/wire.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -294,4 +294,4 @@ bool wait_for(int fd, short poll_events, Deadline deadline) {
   }
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-namespace orrery {
+namespace orrery::launch {
 
 using Deadline = std::chrono::steady_clock::time_point;
 Deadline after(std::chrono::milliseconds duration);
@@ -99,4 +99,4 @@ bool is_loopback(std::string_view host);
 // Waits until the connection can be read (or written), at most until the deadline; false: it passed.
 bool wait_for(int fd, short poll_events, Deadline deadline);
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "executor/launch/wire.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using RanksByValue = std::map<std::string, std::vector<int>>;
@@ -135,4 +135,4 @@ std::vector<Identity> shake_hands(Rendezvous& rendezvous, const Identity& own) {
   fail(ErrorKind::kDisagreement, "ranks aren't parts of one run:\n  {}", fmt::join(differences, "\n  "));
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

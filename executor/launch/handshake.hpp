@@ -10,7 +10,7 @@
 
 #include "executor/launch/rendezvous.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 struct Identity {
   int rank = 0;
@@ -44,4 +44,4 @@ std::vector<std::string> check_identities(const std::vector<Identity>& identitie
 // THROWS Error(kDisagreement) with all differences, the same on all ranks.
 std::vector<Identity> shake_hands(Rendezvous& rendezvous, const Identity& own);
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -8,7 +8,7 @@
 #include "executor/launch/membership_parts.hpp"
 #include "executor/launch/wire.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace membership {
 
 const std::string* given(const Environment& environment, const std::string& name) {
@@ -208,4 +208,4 @@ std::optional<Membership> find_membership(const Environment& environment) {
   return std::nullopt;
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

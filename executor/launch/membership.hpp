@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace orrery {
+namespace orrery::launch {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -45,4 +45,4 @@ std::optional<Membership> find_membership(const Environment& environment);
 // THROWS Error(kUsage) quoting a list that isn't one, or one of more than a million nodes.
 std::vector<std::string> expand_host_list(std::string_view list);
 
-}  // namespace orrery
+}  // namespace orrery::launch

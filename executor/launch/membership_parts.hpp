@@ -7,7 +7,7 @@
 
 #include "executor/launch/membership.hpp"
 
-namespace orrery::membership {
+namespace orrery::launch::membership {
 
 constexpr int kMostRanks = 1 << 24;
 
@@ -37,4 +37,4 @@ void find_address(const Environment& environment, const std::string& fallback_ho
 bool in_slurm_step(const Environment& environment);
 Membership from_slurm(const Environment& environment);
 
-}  // namespace orrery::membership
+}  // namespace orrery::launch::membership

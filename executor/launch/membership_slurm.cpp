@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "executor/launch/membership_parts.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 constexpr std::size_t kMostNodes = 1'000'000;
@@ -147,4 +147,4 @@ Membership from_slurm(const Environment& environment) {
 }
 
 }  // namespace membership
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -9,7 +9,7 @@
 #include "executor/launch/status_page.hpp"
 #include "executor/launch/wire.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -205,4 +205,4 @@ Mesh connect_mesh(Rendezvous& rendezvous, const MeshOptions& options) {
   return Mesh(rank, std::move(connections), options.stall);
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

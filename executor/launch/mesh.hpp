@@ -11,7 +11,7 @@
 #include "executor/launch/control.hpp"
 #include "executor/launch/rendezvous.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 struct MeshOptions {
   std::chrono::milliseconds connect{60'000};  // Until all connections stand.
@@ -48,4 +48,4 @@ class Mesh {
 // about.
 Mesh connect_mesh(Rendezvous& rendezvous, const MeshOptions& options = {});
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -10,7 +10,7 @@
 #include "executor/launch/status_page.hpp"
 #include "executor/launch/wire.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -362,4 +362,4 @@ std::string Rendezvous::own_address() const { return rank() == 0 ? "" : control_
 
 std::string Rendezvous::coordinator_address() const { return rank() == 0 ? "" : control_[0].peer_address(); }
 
-}  // namespace orrery
+}  // namespace orrery::launch

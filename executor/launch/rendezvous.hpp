@@ -10,7 +10,7 @@
 #include "executor/launch/control.hpp"
 #include "executor/launch/membership.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 struct RendezvousOptions {
   std::chrono::milliseconds arrival{60'000};   // Until all ranks have come.
@@ -60,4 +60,4 @@ class Rendezvous {
   std::int64_t exchanges_ = 0;
 };
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -17,7 +17,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 constexpr const char* kFolder = "/dev/shm";
@@ -176,4 +176,4 @@ HostSegment share_on_host(Rendezvous& rendezvous, std::size_t bytes) {
   return result;
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -9,7 +9,7 @@
 
 #include "executor/launch/rendezvous.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 class SharedSegment {
  public:
@@ -52,4 +52,4 @@ struct HostSegment {
 // with the same size. THROWS Error(kRuntime) on all ranks if one can't.
 HostSegment share_on_host(Rendezvous& rendezvous, std::size_t bytes);
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 // Neighbours' stores mustn't slow each other down.
@@ -137,4 +137,4 @@ std::int64_t process_start(std::int32_t pid) {
   return std::strtoll(field.c_str(), nullptr, 10);
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

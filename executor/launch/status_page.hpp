@@ -12,7 +12,7 @@
 
 #include "executor/launch/shared_segment.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 enum class RankState : std::int32_t { kAbsent, kRunning, kDone };
 
@@ -87,4 +87,4 @@ std::int64_t monotonic_ns();
 std::int64_t process_start(
     std::int32_t pid);  // 0: no such process, or one that has ended and wasn't waited for.
 
-}  // namespace orrery
+}  // namespace orrery::launch

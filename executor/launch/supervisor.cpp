@@ -18,7 +18,7 @@
 
 #include "base/error.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 // SIGINT, SIGTERM and SIGCHLD come as bytes that can be polled for, until destruction.
@@ -268,4 +268,4 @@ RunResult run_ranks(int ranks, const SupervisorOptions& options, const RankWork&
   return Run(ranks, options, work).watch();
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

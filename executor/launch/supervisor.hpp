@@ -12,7 +12,7 @@
 #include "executor/launch/status_page.hpp"
 #include "executor/launch/watchdog.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 struct SupervisorOptions {
   WatchdogOptions watchdog;  // When a rank counts as stuck. The supervisor watches; ranks needn't.
@@ -47,4 +47,4 @@ struct RunResult {
 using RankWork = std::function<int(int rank, const StatusPage& page)>;
 RunResult run_ranks(int ranks, const SupervisorOptions& options, const RankWork& work);
 
-}  // namespace orrery
+}  // namespace orrery::launch

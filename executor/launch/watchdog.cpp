@@ -14,7 +14,7 @@
 #include "base/error.hpp"
 #include "executor/launch/wire.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 constexpr std::int64_t kTable = 0, kEnd = 1, kDone = 2;
@@ -307,4 +307,4 @@ Watchdog::~Watchdog() {
   state_->thread.join();
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

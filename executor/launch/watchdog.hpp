@@ -11,7 +11,7 @@
 #include "executor/launch/control.hpp"
 #include "executor/launch/status_page.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 struct WatchdogOptions {
   std::chrono::milliseconds limit{60'000};  // A rank without a heart-beat for so long is stuck.
@@ -49,4 +49,4 @@ class Watchdog {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace orrery
+}  // namespace orrery::launch

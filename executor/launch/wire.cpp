@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 
 void Writer::number(std::int64_t value) {
   const auto bits = static_cast<std::uint64_t>(value);
@@ -57,4 +57,4 @@ std::string rank_list(const std::vector<int>& ascending_ranks) {
   return result;
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace orrery {
+namespace orrery::launch {
 
 class Writer {
  public:
@@ -38,4 +38,4 @@ std::uint64_t hash_of(std::string_view bytes);
 // "rank 3", "ranks 0-2, 5".
 std::string rank_list(const std::vector<int>& ascending_ranks);
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -4,7 +4,7 @@
 #include <ctime>
 #include <limits>
 
-#include "base/error.hpp"
+#include "executor/launch/status_page.hpp"
 #include "executor/runtime/perform.hpp"
 
 namespace orrery::host {
@@ -23,8 +23,9 @@ std::int64_t now_ns() {
 class RankLoop {
  public:
   RankLoop(const Graph& graph, const World& world, BoundRank& rank, const RunCallbacks& callbacks,
-           std::int64_t first, std::int64_t steps)
+           std::int64_t first, std::int64_t steps, Remote* remote)
       : world_(world),
+        remote_(remote),
         rank_(rank),
         callbacks_(callbacks),
         performer_(graph, world, rank.rank, callbacks),
@@ -48,10 +49,16 @@ class RankLoop {
           if (ended(s)) --open;
         }
       }
+      if (remote_ != nullptr && remote_->pump()) continue;
       if (progress || open == 0) continue;
-      if (world_.aborted()) fail(ErrorKind::kRuntime, "rank {}: another rank has given up", rank_.rank.value);
-      world_.wait(rank_.rank, bell);
+      launch::keep_waiting();
+      if (remote_ != nullptr) {
+        remote_->wait();
+      } else {
+        world_.wait(rank_.rank, bell);
+      }
     }
+    if (remote_ != nullptr) remote_->flush();
   }
 
  private:
@@ -80,7 +87,7 @@ class RankLoop {
     Stamp& stamp = world_.stamp(rank_.rank, stream.step, index);
     if (!stream.posted) {
       stamp.start_ns = stamp.ready_ns = now_ns();
-      world_.header(rank_.rank).instruction.store(index, std::memory_order_relaxed);
+      launch::now_at(stream.step, index);
       for (const Action& action : instruction.actions) performer_.perform(action, stream.step);
       stream.posted = true;
       stream.phase = 0;
@@ -133,7 +140,13 @@ class RankLoop {
   void tell(std::int32_t index, const StreamState& stream, const Exchange& exchange) {
     const std::uint64_t reached = static_cast<std::uint64_t>(stream.step) * kPhases + stream.phase + 1;
     world_.progress(rank_.rank, index).store(reached, std::memory_order_release);
-    for (const RankId other : exchange.listeners) world_.ring(other);
+    for (const RankId other : exchange.listeners) {
+      if (remote_ != nullptr && remote_->has(other)) {
+        remote_->tell(other, index, stream.phase, reached);
+      } else {
+        world_.ring(other);
+      }
+    }
   }
 
   void end_instruction(std::int32_t index, StreamState& stream) {
@@ -157,6 +170,7 @@ class RankLoop {
   }
 
   const World& world_;
+  Remote* remote_;
   BoundRank& rank_;
   const RunCallbacks& callbacks_;
   Performer performer_;
@@ -169,8 +183,8 @@ class RankLoop {
 }  // namespace
 
 void run_steps(const Graph& graph, const World& world, BoundRank& rank, const RunCallbacks& callbacks,
-               std::int64_t first, std::int64_t steps) {
-  RankLoop(graph, world, rank, callbacks, first, steps).run();
+               std::int64_t first, std::int64_t steps, Remote* remote) {
+  RankLoop(graph, world, rank, callbacks, first, steps, remote).run();
 }
 
 }  // namespace orrery::host

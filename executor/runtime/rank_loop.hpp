@@ -9,6 +9,7 @@
 
 #include "executor/kernels/optimizer.hpp"
 #include "executor/runtime/bound.hpp"
+#include "executor/runtime/remote.hpp"
 
 namespace orrery::host {
 
@@ -26,8 +27,10 @@ struct RunCallbacks {
 
 // Runs the steps [first, first + steps). Losses, norms and stamps go to the World. Streams may run ahead into
 // the next step as far as dependencies allow, not past the last.
-// THROWS Error(kRuntime) when the World is aborted: another rank has given up.
+// The thread says where it is on the status page that it has joined, if any.
+// THROWS Error(kRuntime) when the run is ended there: another rank has died, hangs or has given up.
+// `remote`: for ranks on other hosts; null where there are none.
 void run_steps(const Graph& graph, const World& world, BoundRank& rank, const RunCallbacks& callbacks,
-               std::int64_t first, std::int64_t steps);
+               std::int64_t first, std::int64_t steps, Remote* remote = nullptr);
 
 }  // namespace orrery::host

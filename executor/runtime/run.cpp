@@ -1,37 +1,20 @@
 #include "executor/runtime/run.hpp"
 
-#include <fmt/format.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 
 #include "base/error.hpp"
+#include "executor/launch/shared_segment.hpp"
+#include "executor/launch/supervisor.hpp"
 
 namespace orrery::host {
 namespace {
-
-// Pages come from the system when they are first touched, zeroed.
-class Mapping {
- public:
-  explicit Mapping(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (data_ == MAP_FAILED) fail(ErrorKind::kRuntime, "no memory for a rank's arena of {} bytes", bytes);
-  }
-  ~Mapping() { munmap(data_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
 
 void pin_to_core(std::int32_t rank) {
   cpu_set_t allowed;
@@ -47,174 +30,189 @@ void pin_to_core(std::int32_t rank) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-std::int64_t total_microbatches(const Program& program, const World& world) {
-  std::int64_t total = 0;
-  for (std::int32_t r = 0; r < program.world_size(); ++r) {
-    const RankId rank(r);
-    if (!program.role_of[rank.index()].valid()) continue;
-    const std::int64_t first = program.first_microbatch.empty() ? 0 : program.first_microbatch[rank.index()];
-    total = std::max(total, first + std::ssize(world.row(rank, 0)) - std::int64_t{World::kFirstLoss});
-  }
-  return total;
+RecordOptions record_options(const RunOptions& options) {
+  return {options.steps, std::min(options.steps, options.recorded)};
 }
 
-// Ranks that hold other tokens of a micro-batch have other parts of its loss; those of one tensor-parallel
-// group the same.
-double mean_loss(const World& world, std::int64_t step, std::int64_t microbatches) {
-  const Program& program = world.program();
-  const auto at = coordinates(program);
-  std::map<std::pair<std::int64_t, std::int32_t>, double> parts;
-  for (std::int32_t r = 0; r < program.world_size(); ++r) {
-    const RankId rank(r);
-    if (!program.role_of[rank.index()].valid()) continue;
-    std::int32_t context = 0;
-    for (std::size_t a = 0; a < program.axes.size(); ++a) {
-      if (program.axes[a].name == "cp") context = at[a][rank.index()].position;
-    }
-    const std::span<double> losses = world.row(rank, step).subspan(World::kFirstLoss);
-    const std::int64_t first = program.first_microbatch.empty() ? 0 : program.first_microbatch[rank.index()];
-    for (std::size_t m = 0; m < losses.size(); ++m) {
-      if (losses[m] == losses[m])
-        parts.try_emplace({first + static_cast<std::int64_t>(m), context}, losses[m]);
-    }
+// The memory of these ranks, one after the other.
+std::size_t total_bytes(const Program& program, const std::vector<RankId>& ranks, const RecordOptions& record) {
+  std::int64_t bytes = 0;
+  for (const RankId rank : ranks) {
+    bytes += layout_of(program.roles[program.role_of[rank.index()].index()], record).bytes;
   }
-  double sum = 0;
-  for (const auto& [key, loss] : parts) sum += loss;
-  return sum / static_cast<double>(microbatches);
+  return static_cast<std::size_t>(bytes);
+}
+void divide(const Program& program, const std::vector<RankId>& ranks, const RecordOptions& record,
+            std::byte* memory, std::vector<std::byte*>& by_rank) {
+  for (const RankId rank : ranks) {
+    by_rank[rank.index()] = memory;
+    memory += layout_of(program.roles[program.role_of[rank.index()].index()], record).bytes;
+  }
 }
 
-double step_end_ns(const World& world, std::int64_t step) {
-  double end = 0;
-  for (std::int32_t r = 0; r < world.program().world_size(); ++r) {
-    const RankId rank(r);
-    if (world.program().role_of[rank.index()].valid())
-      end = std::max(end, world.row(rank, step)[World::kStepEnd]);
+// Memory of all ranks in one segment.
+struct SharedMemory {
+  SharedMemory(const Program& program, const RecordOptions& record)
+      : ranks(active_ranks(program)),
+        segment(launch::SharedSegment::anonymous(total_bytes(program, ranks, record))),
+        by_rank(program.role_of.size(), nullptr) {
+    divide(program, ranks, record, segment.bytes().data(), by_rank);
+    for (const RankId rank : ranks) new (by_rank[rank.index()]) RankHeader;
   }
-  return end;
+
+  std::vector<RankId> ranks;
+  launch::SharedSegment segment;
+  std::vector<std::byte*> by_rank;
+};
+
+launch::WatchdogOptions watchdog_options(const Program& program, const RunOptions& options) {
+  launch::WatchdogOptions watchdog;
+  watchdog.limit = options.watchdog;
+  watchdog.instruction_name = [&program](int rank, std::int32_t instruction) {
+    const Role& role = program.roles[program.role_of[static_cast<std::size_t>(rank)].index()];
+    return instruction_name(program, role.instructions[static_cast<std::size_t>(instruction)]);
+  };
+  return watchdog;
 }
 
-// The recorded step whose length is the median of those.
-std::int64_t median_step(const World& world, std::int64_t steps) {
-  const std::int64_t first = std::max<std::int64_t>(1, steps - world.record().stamps);
-  std::vector<std::pair<double, std::int64_t>> lengths;
-  for (std::int64_t step = first; step < steps; ++step) {
-    lengths.emplace_back(step_end_ns(world, step) - step_end_ns(world, step - 1), step);
+// Binding, training and hashing of one rank in the calling thread, which has joined the status page.
+class RankRun {
+ public:
+  RankRun(const Graph& graph, const World& world, RankId rank, const RunOptions& options)
+      : graph_(graph), world_(world), rank_(rank), options_(options), tables_(graph, world) {
+    if (options.pin) pin_to_core(rank.value);
+    bound_ = bind_rank(graph, world, rank);
+    world.header(rank).workspace_bytes = bound_.scratch_bytes;
+    initialize(tables_, bound_, options.initial);
   }
-  if (lengths.empty()) return steps - 1;
-  std::sort(lengths.begin(), lengths.end());
-  return lengths[lengths.size() / 2].second;
-}
 
-SimTime since(std::int64_t ns, std::int64_t begin) { return {(ns - begin) * 1000}; }
-
-Timeline timeline_of(const World& world, std::int64_t steps) {
-  const Program& program = world.program();
-  const std::int64_t step = median_step(world, steps);
-  std::int64_t begin = step > 0 ? static_cast<std::int64_t>(step_end_ns(world, step - 1)) : INT64_MAX;
-  Timeline timeline;
-  for (std::int32_t r = 0; r < program.world_size(); ++r) {
-    const RankId rank(r);
-    if (!program.role_of[rank.index()].valid()) continue;
-    timeline.classes.push_back({program.role_of[rank.index()], {rank}});
-    for (std::int32_t i = 0; i < std::ssize(world.role(rank).instructions); ++i) {
-      begin = std::min(begin, world.stamp(rank, step, i).start_ns);
-    }
+  void train(const RunCallbacks& callbacks, Remote* remote = nullptr) {
+    run_steps(graph_, world_, bound_, callbacks, 0, options_.steps, remote);
+    world_.header(rank_).parameter_hash = parameter_hash(tables_, rank_);
   }
-  for (std::size_t c = 0; c < timeline.classes.size(); ++c) {
-    const RankId rank = timeline.classes[c].ranks.front();
-    const auto& instructions = world.role(rank).instructions;
-    for (std::int32_t i = 0; i < std::ssize(instructions); ++i) {
-      const Stamp& stamp = world.stamp(rank, step, i);
-      timeline.spans.push_back(
-          {static_cast<std::int32_t>(c), instructions[static_cast<std::size_t>(i)].stream, i, i,
-           since(stamp.start_ns, begin), since(stamp.ready_ns, begin), since(stamp.end_ns, begin)});
-      timeline.makespan = std::max(timeline.makespan, timeline.spans.back().end);
-    }
-  }
-  timeline.step_time = step > 0 ? since(static_cast<std::int64_t>(step_end_ns(world, step)),
-                                        static_cast<std::int64_t>(step_end_ns(world, step - 1)))
-                                : timeline.makespan;
-  timeline.steps = static_cast<std::int32_t>(steps);
-  return timeline;
-}
 
-void run_rank(const Graph& graph, const World& world, RankId rank, const RunOptions& options,
-              std::int64_t& workspace_bytes) {
-  if (options.pin) pin_to_core(rank.value);
-  BoundRank bound = bind_rank(graph, world, rank);
-  workspace_bytes = bound.scratch_bytes;
-  Tables tables(graph, world);
-  initialize(tables, bound, options.initial);
-  run_steps(graph, world, bound, options.callbacks, 0, options.steps);
-  world.header(rank).parameter_hash = parameter_hash(tables, rank);
+  Tables& tables() { return tables_; }
+  const BoundRank& bound() const { return bound_; }
+
+ private:
+  const Graph& graph_;
+  const World& world_;
+  RankId rank_;
+  const RunOptions& options_;
+  Tables tables_;
+  BoundRank bound_;
+};
+
+// Ends the run with the exception's message; keeps the first.
+void give_up(const launch::StatusPage& page, RankId rank, const std::exception& error) {
+  launch::end_run(page, {rank.value, error.what()});
 }
 
 }  // namespace
 
-RunResult collect(const Graph& graph, const World& world, const RunOptions& options) {
-  static_cast<void>(graph);
-  const Program& program = world.program();
-  const std::int64_t microbatches = total_microbatches(program, world);
-  RunResult result;
-  for (std::int64_t step = 0; step < options.steps; ++step) {
-    result.losses.push_back(mean_loss(world, step, microbatches));
-    if (step > std::max<std::int64_t>(0, options.warmup - 1)) {
-      result.step_s.push_back(1e-9 * (step_end_ns(world, step) - step_end_ns(world, step - 1)));
-    }
-  }
+std::vector<RankId> active_ranks(const Program& program) {
+  std::vector<RankId> ranks;
   for (std::int32_t r = 0; r < program.world_size(); ++r) {
-    const RankId rank(r);
-    if (!program.role_of[rank.index()].valid()) continue;
-    if (result.gradient_norms.empty()) {
-      for (std::int64_t step = 0; step < options.steps; ++step) {
-        const double norm = world.row(rank, step)[World::kNorm];
-        if (norm >= 0) result.gradient_norms.push_back(norm / static_cast<double>(microbatches));
-      }
-    }
-    for (std::size_t i = 0; i < 2; ++i) result.parameter_hash[i] += world.header(rank).parameter_hash[i];
-    result.peak_memory_bytes =
-        std::max(result.peak_memory_bytes, layout_of(world.role(rank), world.record()).arena_bytes);
+    if (program.role_of[static_cast<std::size_t>(r)].valid()) ranks.emplace_back(r);
   }
-  result.timeline = timeline_of(world, options.steps);
-  return result;
+  return ranks;
 }
 
 RunResult run_threads(const Graph& graph, const Program& program, const RunOptions& options) {
-  const RecordOptions record = {options.steps, std::min(options.steps, options.recorded)};
-  std::vector<std::unique_ptr<Mapping>> mappings;
-  std::vector<std::byte*> memory(program.role_of.size(), nullptr);
-  for (std::size_t r = 0; r < memory.size(); ++r) {
-    if (!program.role_of[r].valid()) continue;
-    const std::int64_t bytes = layout_of(program.roles[program.role_of[r].index()], record).bytes;
-    memory[r] = mappings.emplace_back(std::make_unique<Mapping>(bytes))->data();
-    new (memory[r]) RankHeader;
-  }
-  const World world(program, memory, record);
+  const RecordOptions record = record_options(options);
+  const SharedMemory memory(program, record);
+  const World world(program, memory.by_rank, record);
+  const int size = program.world_size();
+  const launch::StatusPage page(launch::SharedSegment::anonymous(launch::StatusPage::bytes(size)), size);
+  const RunCallbacks callbacks = options.callbacks();
   std::mutex lock;
   std::exception_ptr error;
-  std::vector<std::int64_t> workspaces(memory.size(), 0);
   std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < memory.size(); ++r) {
-    if (memory[r] == nullptr) continue;
-    threads.emplace_back([&, r] {
+  for (const RankId rank : memory.ranks) {
+    threads.emplace_back([&, rank] {
+      launch::join_page(page, rank.value);
       try {
-        run_rank(graph, world, RankId(static_cast<std::int64_t>(r)), options, workspaces[r]);
-      } catch (...) {
+        RankRun(graph, world, rank, options).train(callbacks);
+      } catch (const std::exception& failure) {
         const std::lock_guard guard(lock);
         if (!error) error = std::current_exception();
-        world.abort();
+        give_up(page, rank, failure);
       }
+      launch::leave_page();
     });
   }
   for (std::thread& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);
-  RunResult result = collect(graph, world, options);
-  result.workspace_bytes = *std::max_element(workspaces.begin(), workspaces.end());
-  return result;
+  return collect(world, options);
 }
 
-std::string to_text(const std::array<std::uint64_t, 2>& hash) {
-  return fmt::format("{:016x}{:016x}", hash[0], hash[1]);
+RunResult run_processes(const Graph& graph, const Program& program, const RunOptions& options) {
+  const RecordOptions record = record_options(options);
+  const SharedMemory memory(program, record);
+  const World world(program, memory.by_rank, record);
+  launch::SupervisorOptions supervisor;
+  supervisor.watchdog = watchdog_options(program, options);
+  const auto work = [&](int rank, const launch::StatusPage&) {
+    RankRun(graph, world, RankId(rank), options).train(options.callbacks());
+    return 0;
+  };
+  const launch::RunResult ended = launch::run_ranks(static_cast<int>(memory.ranks.size()), supervisor, work);
+  if (!ended.ok()) fail(ErrorKind::kRuntime, "{}", ended.message);
+  return collect(world, options);
+}
+
+RunResult run_joined(const Graph& graph, const Program& program, const RunOptions& options,
+                     launch::Rendezvous& rendezvous) {
+  const RecordOptions record = record_options(options);
+  const RankId self(rendezvous.rank());
+  const std::vector<RankId> ranks = active_ranks(program);
+  const int size = rendezvous.world_size();
+  launch::HostSegment status = launch::share_on_host(rendezvous, launch::StatusPage::bytes(size));
+  std::vector<RankId> near, far;
+  for (const RankId rank : ranks) {
+    const bool shares = std::find(status.ranks.begin(), status.ranks.end(), rank.value) != status.ranks.end();
+    (shares ? near : far).push_back(rank);
+  }
+  // Segments have one size on all hosts; the largest host decides.
+  std::size_t bytes = total_bytes(program, near, record);
+  for (const std::string& other : rendezvous.all_gather(std::to_string(bytes))) {
+    bytes = std::max(bytes, static_cast<std::size_t>(std::stoull(other)));
+  }
+  const launch::HostSegment shared = launch::share_on_host(rendezvous, bytes);
+  const launch::SharedSegment mirror =
+      far.empty() ? launch::SharedSegment() : launch::SharedSegment::anonymous(total_bytes(program, far, record));
+  std::vector<std::byte*> by_rank(program.role_of.size(), nullptr);
+  divide(program, near, record, shared.segment.bytes().data(), by_rank);
+  divide(program, far, record, mirror.bytes().data(), by_rank);
+  new (by_rank[self.index()]) RankHeader;
+  for (const RankId rank : far) new (by_rank[rank.index()]) RankHeader;
+  const World world(program, by_rank, record);
+  const launch::StatusPage page(std::move(status.segment), size);
+  launch::MeshOptions mesh_options;
+  mesh_options.peers.emplace();
+  for (const RankId rank : far) mesh_options.peers->push_back(rank.value);
+  launch::Mesh mesh = launch::connect_mesh(rendezvous, mesh_options);
+  const launch::Watchdog watchdog(page, self.value, watchdog_options(program, options), rendezvous.take_watch_connections());
+  launch::join_page(page, self.value);
+  try {
+    RankRun run(graph, world, self, options);
+    Remote remote(run.tables(), run.bound(), mesh, far);
+    rendezvous.barrier();  // Everybody's memory stands.
+    run.train(options.callbacks(), far.empty() ? nullptr : &remote);
+    // What the others have recorded, for those whose memory isn't this host's.
+    const auto recorded = static_cast<std::size_t>(world.layout(self).arena);
+    const std::vector<std::string> all =
+        rendezvous.all_gather({reinterpret_cast<const char*>(world.memory(self)), recorded});
+    for (const RankId rank : far) {
+      std::memcpy(world.memory(rank), all[rank.index()].data(), all[rank.index()].size());
+    }
+  } catch (const std::exception& failure) {
+    give_up(page, self, failure);
+    launch::leave_page();
+    throw;
+  }
+  launch::leave_page();
+  return collect(world, options);
 }
 
 }  // namespace orrery::host

@@ -111,23 +111,4 @@ void World::wait(RankId self, std::uint32_t seen) const {
   own.asleep.store(0, std::memory_order_relaxed);
 }
 
-void World::abort() const {
-  for (std::size_t r = 0; r < memory_.size(); ++r) {
-    if (memory_[r] == nullptr) continue;
-    const RankId rank(static_cast<std::int64_t>(r));
-    header(rank).failed.store(1, std::memory_order_release);
-    ring(rank);
-  }
-}
-
-bool World::aborted() const {
-  for (std::size_t r = 0; r < memory_.size(); ++r) {
-    if (memory_[r] != nullptr &&
-        header(RankId(static_cast<std::int64_t>(r))).failed.load(std::memory_order_relaxed) != 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace orrery::host

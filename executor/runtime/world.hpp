@@ -20,10 +20,9 @@ namespace orrery::host {
 struct alignas(64) RankHeader {
   std::atomic<std::uint32_t> doorbell{0};  // Rung by others; a futex.
   std::atomic<std::uint32_t> asleep{0};
-  std::atomic<std::uint32_t> failed{0};       // The rank has given up: nobody need wait for it.
   std::atomic<std::int64_t> steps{0};         // That it has ended.
-  std::atomic<std::int32_t> instruction{-1};  // The last one it began.
   ExactSum norm;            // Sum of squares of the gradient elements that this rank counts.
+  std::int64_t workspace_bytes = 0;  // What ops of one launch pass on without a buffer.
   double norm_squared = 0;  // Of all ranks, once they have exchanged it.
   static constexpr double kNoNorm = -1;
   std::array<std::uint64_t, 2> parameter_hash = {};  // Of the parameters that this rank counts.
@@ -61,6 +60,8 @@ class World {
   const Program& program() const { return program_; }
   const Role& role(RankId rank) const { return program_.roles[program_.role_of[rank.index()].index()]; }
   RankHeader& header(RankId rank) const { return *reinterpret_cast<RankHeader*>(memory_[rank.index()]); }
+  std::byte* memory(RankId rank) const { return memory_[rank.index()]; }
+  const RankLayout& layout(RankId rank) const { return layouts_[program_.role_of[rank.index()].index()]; }
   std::byte* arena(RankId rank) const;
   // What came out of a step: when it ended (ns), the gradients' norm (negative: nobody asked for it), and by
   // micro-batch of the rank its loss (NaN: not of this rank).
@@ -77,10 +78,6 @@ class World {
   // briefly, then sleeps.
   void wait(RankId self, std::uint32_t seen) const;
   std::uint32_t doorbell(RankId self) const { return header(self).doorbell.load(std::memory_order_acquire); }
-
-  // Nobody will finish: every rank's waits end with an Error. The first reason stays.
-  void abort() const;
-  bool aborted() const;
 
  private:
   const Program& program_;

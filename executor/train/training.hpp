@@ -22,20 +22,12 @@ struct TrainingSettings {
   double clip_norm = 0;
 };
 
-// Keeps what the callbacks of a run read from.
-class Training {
- public:
-  // THROWS Error(kInput) naming the file: see TokenFile and SampleOrder; a token beyond the vocabulary.
-  explicit Training(const Graph& graph, const TrainingSettings& settings);
+// What a process with ranks calls; reads from the file, with a thread that reads ahead. THROWS Error(kInput)
+// naming the file: see TokenFile and SampleOrder.
+host::RunCallbacks training_callbacks(const Graph& graph, const TrainingSettings& settings);
 
-  host::RunCallbacks callbacks();
-
- private:
-  const Graph& graph_;
-  TrainingSettings settings_;
-  TokenFile tokens_;
-  Batches batches_;
-};
+// Before anything is started. THROWS Error(kInput) as training_callbacks, and for a token beyond the vocabulary.
+void check_data(const TrainingSettings& settings);
 
 // The text that comes with the program: orrery-corpus.txt beside its executable. THROWS Error(kInput) when it
 // isn't there.

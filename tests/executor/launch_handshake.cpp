@@ -5,7 +5,7 @@
 #include "executor/launch/handshake.hpp"
 #include "tests/executor/launch_processes.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 std::vector<Identity> alike(int count) {
@@ -86,9 +86,9 @@ TEST_CASE("a build and its libraries have names", "[launch]") {
 }
 
 TEST_CASE("all ranks hear of a difference", "[launch]") {
-  const std::uint16_t port = launch_test::free_port("127.0.0.1");
-  const auto said = launch_test::in_processes(3, [&](int rank) {
-    Rendezvous rendezvous(launch_test::member(rank, 3, "127.0.0.1", port));
+  const std::uint16_t port = test::free_port("127.0.0.1");
+  const auto said = test::in_processes(3, [&](int rank) {
+    Rendezvous rendezvous(test::member(rank, 3, "127.0.0.1", port));
     Identity own;
     own.rank = rank;
     own.plan_hash = rank == 1 ? 5 : 4;
@@ -101,4 +101,4 @@ TEST_CASE("all ranks hear of a difference", "[launch]") {
   }
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "executor/launch/membership.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 std::string line(const std::optional<Membership>& found) {
@@ -164,4 +164,4 @@ TEST_CASE("node lists are expanded", "[launch]") {
   }
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

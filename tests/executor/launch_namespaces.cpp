@@ -11,11 +11,11 @@
 #include "executor/launch/shared_segment.hpp"
 #include "tests/executor/launch_processes.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
-using launch_test::comes_true;
-using launch_test::member;
+using test::comes_true;
+using test::member;
 
 struct Stage {
   std::atomic<int> apart;   // How many have a network of their own.
@@ -71,11 +71,11 @@ TEST_CASE("ranks meet between two network namespaces", "[launch]") {
   const std::string coordinator = GENERATE("10.77.0.1", "fd77::1");
   const SharedSegment memory = SharedSegment::anonymous(sizeof(Stage));
   Stage& stage = *reinterpret_cast<Stage*>(memory.bytes().data());
-  const auto said = launch_test::in_processes(2, [&](int host) -> std::string {
+  const auto said = test::in_processes(2, [&](int host) -> std::string {
     if (const std::string why = own_network(stage, host); !why.empty()) return why;
     std::string text;
     for (const std::string& one :
-         launch_test::in_processes(2, [&](int local) { return rank_work(host + 2 * local, coordinator); })) {
+         test::in_processes(2, [&](int local) { return rank_work(host + 2 * local, coordinator); })) {
       text += one + "; ";
     }
     return text;
@@ -89,4 +89,4 @@ TEST_CASE("ranks meet between two network namespaces", "[launch]") {
   CHECK(said[1] == "0123 0 3 2; 0123 2 1 0; ");
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

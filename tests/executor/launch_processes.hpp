@@ -13,7 +13,7 @@
 #include "executor/launch/control.hpp"
 #include "executor/launch/membership.hpp"
 
-namespace orrery::launch_test {
+namespace orrery::launch::test {
 
 struct Process {
   pid_t pid = -1;
@@ -91,4 +91,4 @@ inline Membership member(int rank, int world_size, const std::string& host, std:
   return membership;
 }
 
-}  // namespace orrery::launch_test
+}  // namespace orrery::launch::test

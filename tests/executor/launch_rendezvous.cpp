@@ -7,13 +7,13 @@
 #include "executor/launch/wire.hpp"
 #include "tests/executor/launch_processes.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using namespace std::chrono_literals;
-using launch_test::free_port;
-using launch_test::in_processes;
-using launch_test::member;
+using test::free_port;
+using test::in_processes;
+using test::member;
 
 RendezvousOptions brief(std::chrono::milliseconds arrival) { return {arrival, 5s}; }
 
@@ -244,4 +244,4 @@ TEST_CASE("lists of ranks read well", "[launch]") {
   CHECK(rank_list({1, 3}) == "ranks 1, 3");
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -16,14 +16,14 @@
 #include "executor/launch/status_page.hpp"
 #include "tests/executor/launch_processes.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using namespace std::chrono_literals;
-using launch_test::comes_true;
-using launch_test::free_port;
-using launch_test::in_processes;
-using launch_test::member;
+using test::comes_true;
+using test::free_port;
+using test::in_processes;
+using test::member;
 
 std::set<std::string> segments() {
   std::set<std::string> names;
@@ -118,9 +118,9 @@ TEST_CASE("killed ranks leave no segment", "[launch]") {
   const std::set<std::string> before = segments();
   const std::uint16_t port = free_port("127.0.0.1");
   const SharedSegment ready = SharedSegment::anonymous(4096);
-  std::vector<launch_test::Process> ranks;
+  std::vector<test::Process> ranks;
   for (int rank = 0; rank < 3; ++rank) {
-    ranks.push_back(launch_test::start([&, rank] {
+    ranks.push_back(test::start([&, rank] {
       Rendezvous rendezvous(member(rank, 3, "127.0.0.1", port));
       const HostSegment shared = share_on_host(rendezvous, 4096);
       ++counter(ready);
@@ -160,4 +160,4 @@ TEST_CASE("names that killed runs left are taken away after an hour", "[launch]"
   unlink(("/dev/shm/" + young).c_str());
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

@@ -8,7 +8,7 @@
 #include "executor/launch/supervisor.hpp"
 #include "tests/executor/launch_processes.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -51,7 +51,7 @@ void check_no_process_left(Pids& pids, int ranks) {
   CHECK(errno == ECHILD);
   for (int rank = 0; rank < ranks; ++rank) {
     CHECK(pids.list()[rank] != 0);
-    CHECK(!launch_test::exists(pids.list()[rank]));
+    CHECK(!test::exists(pids.list()[rank]));
   }
 }
 
@@ -167,19 +167,19 @@ TEST_CASE("what a rank has started and left ends with the run", "[launch]") {
   });
   CHECK(result.ok());
   // It isn't our child: init takes it off the list some time.
-  CHECK(launch_test::comes_true([&] { return process_start(pids.list()[5]) == 0; }));
+  CHECK(test::comes_true([&] { return process_start(pids.list()[5]) == 0; }));
 }
 
 TEST_CASE("an interrupt ends all ranks", "[launch]") {
   Pids pids;
-  const launch_test::Process caller = launch_test::start([&] {
+  const test::Process caller = test::start([&] {
     const RunResult result = run_ranks(2, quick(), [&](int rank, const StatusPage&) -> int {
       pids.note(rank);
       hang();
     });
     return fmt::format("{} {}", result.interrupted, result.message);
   });
-  REQUIRE(launch_test::comes_true([&] { return pids.list()[0] != 0 && pids.list()[1] != 0; }));
+  REQUIRE(test::comes_true([&] { return pids.list()[0] != 0 && pids.list()[1] != 0; }));
   kill(caller.pid, SIGINT);
   CHECK(caller.wait() == "true interrupted by signal 2 (Interrupt)");
   check_no_process_left(pids, 2);
@@ -187,7 +187,7 @@ TEST_CASE("an interrupt ends all ranks", "[launch]") {
 
 TEST_CASE("ranks don't outlive a caller that is killed", "[launch]") {
   Pids pids;
-  const launch_test::Process caller = launch_test::start([&] {
+  const test::Process caller = test::start([&] {
     run_ranks(3, quick(), [&](int rank, const StatusPage&) -> int {
       pids.note(rank);
       hang();
@@ -195,12 +195,12 @@ TEST_CASE("ranks don't outlive a caller that is killed", "[launch]") {
     return std::string();
   });
   const auto all_run = [&] { return pids.list()[0] != 0 && pids.list()[1] != 0 && pids.list()[2] != 0; };
-  REQUIRE(launch_test::comes_true(all_run));
+  REQUIRE(test::comes_true(all_run));
   kill(caller.pid, SIGKILL);
   caller.wait();
   for (int rank = 0; rank < 3; ++rank) {
-    CHECK(launch_test::comes_true([&] { return process_start(pids.list()[rank]) == 0; }));
+    CHECK(test::comes_true([&] { return process_start(pids.list()[rank]) == 0; }));
   }
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

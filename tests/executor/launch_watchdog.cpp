@@ -7,13 +7,13 @@
 #include "executor/launch/watchdog.hpp"
 #include "tests/executor/launch_processes.hpp"
 
-namespace orrery {
+namespace orrery::launch {
 namespace {
 
 using namespace std::chrono_literals;
-using launch_test::free_port;
-using launch_test::in_processes;
-using launch_test::member;
+using test::free_port;
+using test::in_processes;
+using test::member;
 
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
 
@@ -100,12 +100,12 @@ TEST_CASE("where all wait the one furthest behind is named", "[launch]") {
 
 TEST_CASE("a process that has gone without being done is found", "[launch]") {
   const StatusPage page = own_page(2);
-  const pid_t gone = launch_test::start([&] {
+  const pid_t gone = test::start([&] {
                        join_page(page, 1);
                        now_at(3, 1);
                        return std::string();
                      }).pid;
-  CHECK(launch_test::comes_true([&] { return process_start(gone) == 0; }));  // A zombie counts.
+  CHECK(test::comes_true([&] { return process_start(gone) == 0; }));  // A zombie counts.
   const auto found = find_gone(page, quick());
   REQUIRE(found);
   CHECK(found->message ==
@@ -236,4 +236,4 @@ TEST_CASE("a process that doesn't heed the run's end is left by force", "[launch
   CHECK(WEXITSTATUS(status) == 5);
 }
 
-}  // namespace orrery
+}  // namespace orrery::launch

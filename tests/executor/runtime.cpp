@@ -30,10 +30,11 @@ host::RunResult train(const Graph& graph, const Plan& plan, std::int64_t steps) 
   host::RunOptions options;
   options.steps = steps;
   options.initial.deviation = 0.3;
-  options.callbacks.inputs = [&](std::int64_t step, std::int32_t microbatch, TensorId input,
+  host::RunCallbacks callbacks;
+  callbacks.inputs = [&](std::int64_t step, std::int32_t microbatch, TensorId input,
                                  std::span<std::int64_t> to) { tokens(graph, step, microbatch, input, to); };
-  options.callbacks.clip_norm = 1;
-  options.callbacks.optimizer = [&](std::int64_t step) {
+  callbacks.clip_norm = 1;
+  callbacks.optimizer = [&](std::int64_t step) {
     host::AdamWSettings settings;
     settings.learning_rate = 1e-2;
     settings.epsilon = 1e-3;  // Gradients that are but rounding must not become whole steps.
@@ -42,6 +43,7 @@ host::RunResult train(const Graph& graph, const Plan& plan, std::int64_t steps) 
         static_cast<double>(plan.microbatch_size) / static_cast<double>(plan.global_batch());
     return settings;
   };
+  options.callbacks = [&] { return callbacks; };
   return host::run_threads(graph, program, options);
 }
 
