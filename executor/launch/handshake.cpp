@@ -1,6 +1,5 @@
 #include "executor/launch/handshake.hpp"
 
-#include <gnu/libc-version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,8 +66,10 @@ std::string host_name() {
 
 std::map<std::string, std::string> own_libraries() {
   const auto fmt_version = FMT_VERSION;
+  std::array<char, 64> libc = {};
+  confstr(_CS_GNU_LIBC_VERSION, libc.data(), libc.size());  // "glibc 2.36".
   return {{"fmt", fmt::format("{}.{}.{}", fmt_version / 10000, fmt_version / 100 % 100, fmt_version % 100)},
-          {"glibc", gnu_get_libc_version()},
+          {"libc", libc.data()},
           {"libstdc++", std::to_string(__GLIBCXX__)}};
 }
 

@@ -28,7 +28,7 @@ struct Identity {
 // made.
 std::string build_name();
 
-// Of what the executor itself is linked with: fmt, glibc, libstdc++.
+// Of what the executor itself is linked with: fmt, libc, libstdc++.
 std::map<std::string, std::string> own_libraries();
 
 std::string host_name();

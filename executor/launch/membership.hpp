@@ -30,7 +30,7 @@ struct Membership {
 };
 
 // Nothing: no launcher's variables are there, so the process wasn't launched as one rank of several (a Slurm
-// batch script, which has SLURM_PROCID and no step, counts as that).
+// batch script or salloc's shell, which have SLURM_PROCID and no numbered step, count as that).
 //
 // The address is ORRERY_COORDINATOR ("host:port"), or MASTER_ADDR and MASTER_PORT; else, with all ranks on
 // one host, 127.0.0.1, and with Slurm the step's first node. A port that isn't given is 20000 + (hash of the

@@ -118,8 +118,10 @@ std::vector<std::string> expand_host_list(std::string_view list) {
 namespace membership {
 
 bool in_slurm_step(const Environment& environment) {
-  return given(environment, "SLURM_PROCID") != nullptr &&
-         (given(environment, "SLURM_STEP_ID") != nullptr || given(environment, "SLURM_STEPID") != nullptr);
+  const std::string* step = given(environment, first_set(environment, "SLURM_STEP_ID", "SLURM_STEPID"));
+  if (given(environment, "SLURM_PROCID") == nullptr || step == nullptr) return false;
+  // salloc's shell and batch scripts are steps with names, numbered from 0xfffffffa on (slurm.h).
+  return step->size() < 10 || *step < "4294967290";
 }
 
 Membership from_slurm(const Environment& environment) {

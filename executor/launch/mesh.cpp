@@ -115,6 +115,7 @@ Connection connect_rank(const Place& place, const std::string& host, const std::
 }
 
 [[noreturn]] void fail_closed(int own_rank, int rank) {
+  await_run_end(kVerdict);
   fail(ErrorKind::kRuntime, "rank {}: rank {} has closed its connection", own_rank, rank);
 }
 

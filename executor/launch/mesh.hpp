@@ -15,7 +15,9 @@ namespace orrery::launch {
 
 struct MeshOptions {
   std::chrono::milliseconds connect{60'000};  // Until all connections stand.
-  std::chrono::milliseconds stall{60'000};    // How long a call waits without a single byte moving.
+  // How long a call waits without a single byte moving. More than the watchdog's limit, which knows whose
+  // fault it is.
+  std::chrono::milliseconds stall{120'000};
   std::optional<std::vector<int>> peers;  // None: all. Two ranks are connected if either asks for the other.
 };
 

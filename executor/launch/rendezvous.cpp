@@ -87,8 +87,13 @@ std::chrono::milliseconds until(Deadline deadline) {
 class Door {
  public:
   Door(const Membership& membership, std::vector<Connection>& control, std::vector<Connection>& watch,
-       Deadline deadline)
-      : membership_(membership), control_(control), watch_(watch), deadline_(deadline) {
+       Deadline deadline, Listener listener)
+      : membership_(membership),
+        control_(control),
+        watch_(watch),
+        deadline_(deadline),
+        listener_(std::move(listener)) {
+    if (listener_.socket.valid()) return;
     const std::string& host = membership.coordinator_host;
     listener_ = listen_at(is_loopback(host) ? host : "", membership.coordinator_port);
   }
@@ -195,20 +200,20 @@ std::string outcome_bytes(const std::string& fault, const std::vector<std::strin
 
 }  // namespace
 
-Rendezvous::Rendezvous(const Membership& membership, const RendezvousOptions& options)
+Rendezvous::Rendezvous(const Membership& membership, const RendezvousOptions& options, Listener listener)
     : membership_(membership), options_(options) {
   if (membership.rank == 0) {
     control_.resize(static_cast<std::size_t>(membership.world_size));
     watch_.resize(static_cast<std::size_t>(membership.world_size));
-    if (membership.world_size > 1) welcome_all();
+    if (membership.world_size > 1) welcome_all(std::move(listener));
   } else {
     come();
   }
 }
 
-void Rendezvous::welcome_all() {
+void Rendezvous::welcome_all(Listener listener) {
   allow_many_files();
-  Door door(membership_, control_, watch_, after(options_.arrival));
+  Door door(membership_, control_, watch_, after(options_.arrival), std::move(listener));
   const std::vector<int> missing = door.let_in();
   if (!missing.empty()) {
     std::vector<int> here;
@@ -284,7 +289,10 @@ std::vector<std::string> Rendezvous::gather_as_first(std::string_view own) {
       const auto at = static_cast<std::size_t>(rank);
       std::string message;
       const Inbox::State state = inboxes[at].read(control_[at], kMostTextBytes + 64, message);
-      if (state == Inbox::State::kClosed) fail_everywhere(fmt::format("rank {} has gone", rank));
+      if (state == Inbox::State::kClosed) {
+        await_run_end(kVerdict);
+        fail_everywhere(fmt::format("rank {} has gone", rank));
+      }
       if (state == Inbox::State::kMore) {
         still_missing.push_back(rank);
         fds.push_back({control_[at].fd(), POLLIN, 0});
@@ -323,7 +331,10 @@ std::vector<std::string> Rendezvous::gather_as_other(std::string_view own) {
   control_[0].send_message(writer.bytes(), deadline);
   const std::size_t most_bytes = static_cast<std::size_t>(world_size()) * (kMostTextBytes + 8) + 4096;
   const Moved moved = control_[0].receive_message(outcome, most_bytes, deadline);
-  if (moved == Moved::kClosed) fail(ErrorKind::kRuntime, "rank 0 has gone");
+  if (moved == Moved::kClosed) {
+    await_run_end(kVerdict);
+    fail(ErrorKind::kRuntime, "rank 0 has gone");
+  }
   if (moved == Moved::kTimeout) {
     fail(ErrorKind::kRuntime, "rank 0 hasn't taken part in an exchange within {}",
          seconds(2 * options_.exchange));
@@ -340,6 +351,7 @@ void Rendezvous::answer_others(const std::string& answer, Deadline deadline) {
   for (int rank = 1; rank < world_size(); ++rank) {
     const Moved moved = control_[static_cast<std::size_t>(rank)].send_message(answer, deadline);
     if (moved == Moved::kAll) continue;
+    await_run_end(kVerdict);
     fail_everywhere(
         fmt::format("rank {} {}", rank, moved == Moved::kClosed ? "has gone" : "doesn't read any more"));
   }

@@ -13,8 +13,8 @@
 namespace orrery::launch {
 
 struct RendezvousOptions {
-  std::chrono::milliseconds arrival{60'000};   // Until all ranks have come.
-  std::chrono::milliseconds exchange{60'000};  // Until all ranks have given what one exchange wants.
+  std::chrono::milliseconds arrival{60'000};    // Until all ranks have come.
+  std::chrono::milliseconds exchange{120'000};  // Until all ranks have given what one exchange wants.
 };
 
 class Rendezvous {
@@ -22,8 +22,10 @@ class Rendezvous {
   // Returns when all ranks are there. Strangers (no magic number, another version, job or world size, a rank
   // that is there already) are refused and told why; who was refused stands in the message about who is
   // missing. THROWS Error(kRuntime): "rank 3 hasn't come within 30 s; ranks 0-2 are here", on every rank that
-  // is there; on the others that rank 0 didn't answer, or why it refused.
-  explicit Rendezvous(const Membership& membership, const RendezvousOptions& options = {});
+  // is there; on the others that rank 0 didn't answer, or why it refused. `listener`: one that rank 0 has
+  // already, as ranks forked from one process do (supervisor.hpp).
+  explicit Rendezvous(const Membership& membership, const RendezvousOptions& options = {},
+                      Listener listener = {});
 
   int rank() const { return membership_.rank; }
   int world_size() const { return membership_.world_size; }
@@ -31,7 +33,8 @@ class Rendezvous {
 
   // Every rank gives a text (any bytes, up to 64 MiB) and gets those of all, by rank. All ranks have to call
   // it, as often. THROWS Error(kRuntime) naming the ranks that haven't given theirs in time or have gone, on
-  // all ranks.
+  // all ranks; the others wait twice as long for rank 0 as it waits for them, so that it is the one who says.
+  // The run's message where a watchdog or supervisor has ended the run.
   std::vector<std::string> all_gather(std::string_view own);
   void barrier() { all_gather(""); }
 
@@ -45,7 +48,7 @@ class Rendezvous {
   std::vector<Connection> take_watch_connections() { return std::move(watch_); }
 
  private:
-  void welcome_all();
+  void welcome_all(Listener listener);
   void come();
   Connection introduce(std::int64_t purpose, Deadline deadline, std::chrono::milliseconds& left);
   std::vector<std::string> gather_as_first(std::string_view own);

@@ -1,5 +1,6 @@
 #include "executor/launch/status_page.hpp"
 
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -59,6 +61,7 @@ void join_page(const StatusPage& page, int rank) {
   RankStatus& status = page.rank(rank);
   const std::int64_t now_ns = monotonic_ns();
   status.pid = getpid();
+  status.pid_space = own_pid_space();
   status.pid_start = process_start(getpid());
   status.step = -1;
   status.instruction = -1;
@@ -91,6 +94,14 @@ void keep_waiting() {
     throw Error(ErrorKind::kRuntime, reason->message);
 }
 
+void await_run_end(std::chrono::milliseconds longest) {
+  const std::int64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(longest).count();
+  while (own_end != nullptr && monotonic_ns() < until_ns) {
+    keep_waiting();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 bool aborted() { return own_end != nullptr && own_end->state.load(std::memory_order_acquire) != 0; }
 
 void end_run(const StatusPage& page, const RunEnd& reason) {
@@ -121,6 +132,11 @@ std::int64_t monotonic_ns() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return std::int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
+}
+
+std::int64_t own_pid_space() {
+  struct stat info = {};
+  return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::int64_t>(info.st_ino) : 0;
 }
 
 std::int64_t process_start(std::int32_t pid) {

@@ -4,6 +4,7 @@
 // dead one.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,11 +22,12 @@ enum class RankState : std::int32_t { kAbsent, kRunning, kDone };
 // one.
 struct RankStatus {
   std::atomic<RankState> state;
-  std::atomic<std::int32_t> pid;           // 0: on another host.
-  std::atomic<std::int64_t> pid_start;     // When that process started: a pid may be given again.
-  std::atomic<std::int64_t> step;          // −1: not in the first step yet.
-  std::atomic<std::int32_t> instruction;   // −1: between instructions.
-  std::atomic<std::int64_t> moved_ns;      // When step or instruction was last written.
+  std::atomic<std::int32_t> pid;          // 0: on another host.
+  std::atomic<std::int64_t> pid_space;    // In which pid namespace; containers may share memory and not that.
+  std::atomic<std::int64_t> pid_start;    // When that process started: a pid may be given again.
+  std::atomic<std::int64_t> step;         // −1: not in the first step yet.
+  std::atomic<std::int32_t> instruction;  // −1: between instructions.
+  std::atomic<std::int64_t> moved_ns;     // When step or instruction was last written.
   std::atomic<std::int64_t> heartbeat_ns;  // When the thread was last known to run; waiting counts.
 };
 
@@ -70,6 +72,12 @@ void now_at(std::int64_t step, std::int32_t instruction);
 // page.
 void keep_waiting();
 
+// For who sees that another rank has gone, and knows less of it than its supervisor or watchdog will in a
+// moment: waits for their verdict, at most so long. kVerdict is what they take to come to it, and some more.
+// In threads that have joined no page it returns at once. THROWS as keep_waiting().
+constexpr std::chrono::milliseconds kVerdict{2'000};
+void await_run_end(std::chrono::milliseconds longest);
+
 // Whether the run was ended, for who can't throw where he stands.
 bool aborted();
 
@@ -84,7 +92,8 @@ using InstructionName = std::function<std::string(int rank, std::int32_t instruc
 std::string where_is(const RankStatus& status, int rank, const InstructionName& name);
 
 std::int64_t monotonic_ns();
-std::int64_t process_start(
-    std::int32_t pid);  // 0: no such process, or one that has ended and wasn't waited for.
+std::int64_t own_pid_space();  // The number of this process' pid namespace.
+// 0: no such process, or one that has ended and wasn't waited for.
+std::int64_t process_start(std::int32_t pid);
 
 }  // namespace orrery::launch

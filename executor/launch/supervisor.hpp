@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "executor/launch/membership.hpp"
 #include "executor/launch/status_page.hpp"
 #include "executor/launch/watchdog.hpp"
 
@@ -46,5 +47,9 @@ struct RunResult {
 // other thread runs (it forks).
 using RankWork = std::function<int(int rank, const StatusPage& page)>;
 RunResult run_ranks(int ranks, const SupervisorOptions& options, const RankWork& work);
+
+// For ranks that want a Rendezvous or a mesh among themselves: `listener` is listen_at("127.0.0.1", 0), made
+// before run_ranks, so that the port is theirs; rank 0 gives it to its Rendezvous.
+Membership forked_membership(int rank, int ranks, const Listener& listener);
 
 }  // namespace orrery::launch

@@ -84,9 +84,10 @@ struct Peer {
 }  // namespace
 
 std::optional<RunEnd> find_gone(const StatusPage& page, const WatchdogOptions& options) {
+  const std::int64_t own_space = own_pid_space();
   for (int rank = 0; rank < page.world_size(); ++rank) {
     const RankStatus& status = page.rank(rank);
-    if (status.state != RankState::kRunning || status.pid == 0) continue;
+    if (status.state != RankState::kRunning || status.pid == 0 || status.pid_space != own_space) continue;
     if (process_start(status.pid) == status.pid_start) continue;
     if (status.state != RankState::kRunning) continue;  // Done in between.
     return RunEnd{rank, fmt::format("rank {} has gone: its process {} ended {}", rank, status.pid.load(),

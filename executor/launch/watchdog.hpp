@@ -21,7 +21,7 @@ struct WatchdogOptions {
   InstructionName instruction_name;
 };
 
-// A rank of this host whose process has gone without being done.
+// A rank of this host whose process has gone without being done. Those in other pid namespaces can't be seen.
 std::optional<RunEnd> find_gone(const StatusPage& page, const WatchdogOptions& options);
 
 // The rank whose heart-beat is oldest and older than `limit`; or, when all wait for each other and none has

@@ -117,6 +117,7 @@ TEST_CASE("the launcher nearest to the process wins", "[launch]") {
   CHECK(find_membership(with(kSlurm, {{"PMI_RANK", "9"}, {"PMI_SIZE", "10"}}))->launched_by == "Slurm");
   // A batch script has SLURM_PROCID=0 and is nobody's rank.
   CHECK(line(find_membership(without(kSlurm, "SLURM_STEP_ID"))) == "none");
+  CHECK(line(find_membership(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}}))) == "none");  // salloc's shell.
 }
 
 TEST_CASE("variables that are half there or contradict each other are named", "[launch]") {

@@ -141,8 +141,10 @@ TEST_CASE("one rank's failure to share is everybody's", "[launch]") {
     share_on_host(rendezvous, std::size_t{1} << 50);  // A pebibyte.
     return std::string("shared");
   });
-  for (const std::string& text : said)
-    CHECK(text.starts_with("rank 0: shared memory of 1024.0 TiB can't be had: "));
+  for (const std::string& text : said) {
+    CAPTURE(text);
+    CHECK(text.starts_with("rank 0: shared memory of 1024.00 TiB can't be had: "));
+  }
 }
 
 TEST_CASE("names that killed runs left are taken away after an hour", "[launch]") {

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "executor/launch/mesh.hpp"
 #include "executor/launch/supervisor.hpp"
 #include "tests/executor/launch_processes.hpp"
 
@@ -33,9 +34,12 @@ SupervisorOptions quick() {
   }
 }
 
-// Deaf to SIGTERM and without a sign of life.
-[[noreturn]] void hang() {
+// Deaf to SIGTERM (also since Catch2 takes that for a failed test) and without a sign of life. `ready` comes
+// between.
+template <class Ready>
+[[noreturn]] void hang(const Ready& ready) {
   signal(SIGTERM, SIG_IGN);
+  ready();
   while (true) std::this_thread::sleep_for(1s);
 }
 
@@ -120,8 +124,8 @@ TEST_CASE("a rank that hangs is named and ended, whatever it ignores", "[launch]
   Pids pids;
   const RunResult result = run_ranks(3, quick(), [&](int rank, const StatusPage&) -> int {
     pids.note(rank);
+    if (rank == 1) hang([] { now_at(2, 1); });
     now_at(2, rank);
-    if (rank == 1) hang();
     wait_for_others();
   });
   CHECK(result.culprit == 1);
@@ -159,8 +163,7 @@ TEST_CASE("what a rank has started and left ends with the run", "[launch]") {
   Pids pids;
   const RunResult result = run_ranks(2, quick(), [&](int rank, const StatusPage&) {
     if (rank == 0 && fork() == 0) {
-      pids.note(5);
-      hang();
+      hang([&] { pids.note(5); });
     }
     while (pids.list()[5] == 0) std::this_thread::sleep_for(1ms);
     return 0;
@@ -170,13 +173,31 @@ TEST_CASE("what a rank has started and left ends with the run", "[launch]") {
   CHECK(test::comes_true([&] { return process_start(pids.list()[5]) == 0; }));
 }
 
+TEST_CASE("forked ranks meet, connect and lose one", "[launch]") {
+  const bool loses = GENERATE(false, true);
+  Listener listener = listen_at("127.0.0.1", 0);
+  const RunResult result = run_ranks(3, quick(), [&](int rank, const StatusPage&) {
+    Rendezvous rendezvous(forked_membership(rank, 3, listener), {}, std::move(listener));
+    Mesh mesh = connect_mesh(rendezvous);
+    const auto sent = static_cast<std::byte>(rank);
+    std::byte received{};
+    now_at(0, 4);
+    if (loses && rank == 1) kill(getpid(), SIGUSR1);
+    mesh.exchange((rank + 1) % 3, {&sent, 1}, (rank + 2) % 3, {&received, 1});
+    rendezvous.barrier();
+    return received == static_cast<std::byte>((rank + 2) % 3) ? 0 : 1;
+  });
+  CHECK(result.culprit == (loses ? 1 : -1));  // And not the neighbour whose connection closed.
+  CHECK(result.message == (loses ? "rank 1 was killed by signal 10 (User defined signal 1) during step 0, "
+                                   "instruction 4 (all-reduce)"
+                                 : ""));
+}
+
 TEST_CASE("an interrupt ends all ranks", "[launch]") {
   Pids pids;
   const test::Process caller = test::start([&] {
-    const RunResult result = run_ranks(2, quick(), [&](int rank, const StatusPage&) -> int {
-      pids.note(rank);
-      hang();
-    });
+    const RunResult result =
+        run_ranks(2, quick(), [&](int rank, const StatusPage&) -> int { hang([&] { pids.note(rank); }); });
     return fmt::format("{} {}", result.interrupted, result.message);
   });
   REQUIRE(test::comes_true([&] { return pids.list()[0] != 0 && pids.list()[1] != 0; }));
@@ -188,10 +209,7 @@ TEST_CASE("an interrupt ends all ranks", "[launch]") {
 TEST_CASE("ranks don't outlive a caller that is killed", "[launch]") {
   Pids pids;
   const test::Process caller = test::start([&] {
-    run_ranks(3, quick(), [&](int rank, const StatusPage&) -> int {
-      pids.note(rank);
-      hang();
-    });
+    run_ranks(3, quick(), [&](int rank, const StatusPage&) -> int { hang([&] { pids.note(rank); }); });
     return std::string();
   });
   const auto all_run = [&] { return pids.list()[0] != 0 && pids.list()[1] != 0 && pids.list()[2] != 0; };

@@ -113,6 +113,9 @@ TEST_CASE("a process that has gone without being done is found", "[launch]") {
   // The same number given to another process.
   page.rank(1).pid = getpid();
   CHECK(find_gone(page, quick())->rank == 1);
+  page.rank(1).pid_space = 1;  // Where that number means somebody else.
+  CHECK(!find_gone(page, quick()));
+  page.rank(1).pid_space = own_pid_space();
   page.rank(1).pid_start = process_start(getpid());
   CHECK(!find_gone(page, quick()));
   waitpid(gone, nullptr, 0);
@@ -148,6 +151,25 @@ TEST_CASE("a run that goes well is left alone", "[launch]") {
     rendezvous.barrier();
   });
   CHECK(said == std::vector<std::string>{"done", "done", "done"});
+}
+
+TEST_CASE("ranks that others have launched share a page and hear of a death by it", "[launch]") {
+  const std::uint16_t port = free_port("127.0.0.1");
+  const auto said = in_processes(3, [&](int rank) {
+    Rendezvous rendezvous(member(rank, 3, "127.0.0.1", port));
+    HostSegment shared = share_on_host(rendezvous, StatusPage::bytes(3));
+    const StatusPage page(std::move(shared.segment), 3);
+    join_page(page, rank);
+    Watchdog watchdog(page, rank, quick());  // No connections.
+    now_at(17, 4);
+    rendezvous.barrier();
+    if (rank == 1) kill(getpid(), SIGKILL);
+    wait_for_others();
+    return std::string();
+  });
+  CHECK(said[0] == said[2]);
+  CHECK(said[0].starts_with("rank 1 has gone: its process "));
+  CHECK(said[0].ends_with(" ended during step 17, instruction 4 (all-reduce)"));
 }
 
 TEST_CASE("a rank on another host that is killed ends the run on all", "[launch]") {
