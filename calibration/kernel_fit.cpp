@@ -179,9 +179,9 @@ const char* to_string(KernelFamily family) {
   return "";
 }
 
-KernelFit fit_kernels(const std::vector<KernelMeasurement>& measurements, const GpuType& gpu,
-                      const Profile& start, const KernelFitOptions& options) {
-  KernelFit fit;
+GpuKernelFit fit_kernels(const std::vector<KernelMeasurement>& measurements, const GpuType& gpu,
+                         const Profile& start, const KernelFitOptions& options) {
+  GpuKernelFit fit;
   fit.profile = start;
   fit.profile.throttle_s = kThrottle;
   for (const Family& family : families()) {

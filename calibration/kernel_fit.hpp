@@ -52,7 +52,7 @@ struct FitError {
   double bias = 0;   // Median.
 };
 
-struct KernelFit {
+struct GpuKernelFit {
   Profile profile;                                  // The fitted figures; everything else as in `start`.
   double single_launch_s[kKernelFamilyCount] = {};  // What a burst takes beside the kernel.
   FitError fitted[kKernelFamilyCount], held_out[kKernelFamilyCount];
@@ -63,7 +63,7 @@ struct KernelFitOptions {
   AttentionImplementation attention = AttentionImplementation::kCudnn;
 };
 
-KernelFit fit_kernels(const std::vector<KernelMeasurement>& measurements, const GpuType& gpu,
-                      const Profile& start, const KernelFitOptions& options = {});
+GpuKernelFit fit_kernels(const std::vector<KernelMeasurement>& measurements, const GpuType& gpu,
+                         const Profile& start, const KernelFitOptions& options = {});
 
 }  // namespace orrery

@@ -45,7 +45,12 @@ void add_rates(const Scenario& scenario, const Graph& graph, const Plan& plan, S
   const double peak = scenario.cluster.node.gpu.peak(plan.compute_dtype);
   summary.tokens_per_s_per_gpu = static_cast<double>(summary.tokens) / gpu_seconds;
   summary.tflops_per_gpu = flops_per_s * 1e-12;
-  summary.mfu = peak > 0 ? flops_per_s / peak : 0;
+  // Ranks that share cores have together the peak of those.
+  const Cluster& cluster = scenario.cluster;
+  const std::int32_t on_node = std::min(summary.gpus, cluster.node.gpus);
+  const bool shared = cluster.node.cores > 0 && cluster.node.cores < on_node;
+  const double own_peak = shared ? peak * cluster.node.cores / on_node : peak;
+  summary.mfu = own_peak > 0 ? flops_per_s / own_peak : 0;
   if (summary.tokens > 0) {
     const double step_cost = scenario.prices.gpu_hour * gpu_seconds / 3600.0;
     summary.cost_per_million_tokens = step_cost / static_cast<double>(summary.tokens) * 1e6;

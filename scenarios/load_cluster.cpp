@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"
 #include "base/units.hpp"
 #include "scenarios/sections.hpp"
+#include "topology/host_cores.hpp"
 
 namespace orrery {
 namespace {
@@ -95,6 +97,35 @@ void catalogued_node(const Section& section, Cluster& cluster) {
   }
 }
 
+void read_cores(const Section& host, Scenario& scenario, std::int32_t& cores) {
+  const YamlNode* node = host.node("cores");
+  if (!host.require("cores", "how many cores the ranks share, e.g. 2; or auto: those of this machine"))
+    return;
+  if (node->kind != YamlNode::Kind::kScalar || node->text != "auto")
+    return host.integer("cores", cores, 1, kMaxGpusPerNode);
+  const auto found = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  cores = std::clamp(found, 1, static_cast<std::int32_t>(kMaxGpusPerNode));
+  scenario.notes.push_back(fmt::format(
+      "cluster.host.cores is auto: {} here; on another machine this file predicts something else", cores));
+}
+
+void read_host(const Section& section, Scenario& scenario) {
+  for (const char* key : {"node", "topology", "gpu", "gpus_per_node", "nvlink", "pcie", "nics", "nic",
+                          "nvlink_domain", "fabric"})
+    if (section.has(key)) section.fault(key, "is of a GPU machine; drop it or host:");
+  if (section.has("nodes"))
+    section.fault("nodes", "isn't known of host:, whose ranks all run on one machine; drop it");
+  const std::size_t before = section.faults().count();
+  const Section host(*section.node("host"), section.path("host"), "host", section.faults());
+  HostShape shape;
+  read_cores(host, scenario, shape.cores);
+  host.integer("slots", shape.slots, 1, kMaxGpusPerNode);
+  host.bytes("memory", shape.memory_bytes, 1 << 20, std::int64_t{1} << 50);
+  host.flops_rate("peak", shape.peak_flops_per_s);
+  host.bandwidth("bandwidth", shape.memory_bytes_per_s);
+  if (section.faults().count() == before) scenario.cluster.node = make_host_node(shape);
+}
+
 // Whether the parts make a cluster whose GPUs can reach each other.
 void check_cluster(const Section& section, const Cluster& cluster) {
   const std::int64_t gpus = std::int64_t{cluster.nodes} * cluster.node.gpus;
@@ -131,16 +162,19 @@ void read_cluster(const Section& file, Scenario& scenario) {
   section.integer("nodes", cluster.nodes, 1, kMaxNodes);
   section.integer("nvlink_domain", cluster.nodes_per_nvlink_domain, 1, kMaxNodes);
   read_fabric(section, cluster.fabric);
-  if (section.has("topology")) {
+  if (section.has("host")) {
+    read_host(section, scenario);
+  } else if (section.has("topology")) {
     for (const char* key : {"node", "gpus_per_node", "nvlink", "pcie", "nics"})
       if (section.has(key))
         section.fault(key, "says what the file under topology: has said; drop one of the two");
     read_topology_node(section, cluster, scenario.notes);
   } else if (section.has("node")) {
     catalogued_node(section, cluster);
-  } else if (section.require(
-                 "gpu",
-                 "node: NAME from the catalogue, topology: FILE, or gpu: and the rest of a description")) {
+  } else if (section.require("gpu",
+                             "node: NAME from the catalogue, topology: FILE, host: for ranks on a CPU, or "
+                             "gpu: and the rest "
+                             "of a description")) {
     describe_node(section, cluster);
   }
   cluster.name = fmt::format("{} x {}", cluster.nodes, cluster.node.name);

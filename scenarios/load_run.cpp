@@ -91,6 +91,8 @@ void read_profile(const Section& file, Scenario& scenario) {
   section.seconds("launch", profile.launch_s, 1);
   section.seconds("graph_node", profile.graph_node_s, 1);
   section.seconds("kernel_floor", profile.kernel_floor_s, 1);
+  section.seconds("instruction", profile.instruction_s, 1);
+  section.boolean("communication_on_core", profile.communication_on_core);
   section.number("compute_interference", profile.compute_interference, 1, 100);
   section.number("transfer_interference", profile.transfer_interference, 1, 100);
   section.seconds("step_latency", profile.step_latency_s, 1);

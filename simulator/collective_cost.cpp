@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <cmath>
+#include <optional>
 
 namespace orrery {
 namespace {
@@ -118,6 +119,35 @@ TransferCost nccl_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape
   return cost;
 }
 
+// The fit for a group of that size; nothing where no group of any size was measured.
+std::optional<CollectiveFit> fit_of(CollectiveKind kind, std::int32_t ranks, const Profile& profile) {
+  const CollectiveFit *below = nullptr, *above = nullptr;
+  for (const CollectiveFit& fit : profile.collective_fits) {
+    if (fit.kind != to_string(kind)) continue;
+    if (fit.ranks <= ranks && (below == nullptr || fit.ranks > below->ranks)) below = &fit;
+    if (fit.ranks >= ranks && (above == nullptr || fit.ranks < above->ranks)) above = &fit;
+  }
+  if (below == nullptr && above == nullptr) return std::nullopt;
+  if (below == nullptr || above == nullptr) return below == nullptr ? *above : *below;
+  if (below->ranks == above->ranks) return *below;
+  const double t = static_cast<double>(ranks - below->ranks) / (above->ranks - below->ranks);
+  CollectiveFit between = *below;
+  between.ranks = ranks;
+  between.base_s = std::lerp(below->base_s, above->base_s, t);
+  between.seconds_per_byte = std::lerp(below->seconds_per_byte, above->seconds_per_byte, t);
+  return between;
+}
+
+TransferCost fitted_cost(CollectiveKind kind, double payload, const GroupShape& shape,
+                         const CollectiveFit& fit) {
+  TransferCost cost{fit.base_s, 0, 0, true};
+  const double move_s = payload * fit.seconds_per_byte;
+  if (move_s <= 0) return cost;
+  cost.bytes = std::llround(std::ceil(ring_share(kind, shape.ranks) * payload / shape.channels));
+  cost.bytes_per_s = static_cast<double>(cost.bytes) / move_s;
+  return cost;
+}
+
 }  // namespace
 
 double move_factor(CollectiveKind kind, double payload, nccl::Algorithm algorithm, nccl::Protocol protocol,
@@ -159,6 +189,8 @@ TransferCost collective_cost(CollectiveKind kind, std::int64_t bytes, const Grou
   assert(shape.ranks >= shape.nodes && shape.nodes >= 1 && shape.channels >= 1);
   if (shape.ranks <= 1) return {};
   const auto payload = static_cast<double>(bytes);
+  if (shape.nodes == 1)
+    if (const auto fit = fit_of(kind, shape.ranks, profile)) return fitted_cost(kind, payload, shape, *fit);
   if (!profile.collectives.nccl) return ideal_cost(kind, payload, shape, rate, profile);
   if (kind == CollectiveKind::kAllToAll) return all_to_all_cost(payload, shape, rate, profile);
   return nccl_cost(kind, bytes, shape, machine, rate, profile);

@@ -18,6 +18,8 @@ struct TransferCost {
   double latency_s = 0;
   std::int64_t bytes = 0;  // Through each ring link of one channel; each channel carries an equal share.
   double bytes_per_s = 0;  // Of one channel, on links that nobody else uses. 0: nothing to move.
+  // The time was measured and holds whatever links are said to carry; `bytes_per_s` may then exceed them.
+  bool measured = false;
 
   double seconds() const { return latency_s + (bytes > 0 ? static_cast<double>(bytes) / bytes_per_s : 0); }
 };
@@ -74,6 +76,8 @@ double ring_share(CollectiveKind kind, double n);
 // twice, loads it less; the rate is what makes them take that time, or the links' rate when that is less.
 // All-to-alls are direct messages, which NCCL has no price for: the base cost of a call, a latency per batch
 // of eight peers, and the links' rate over the measured slowdown.
+// Where the Profile has fits of the kind and the group is on one node: base + bytes · seconds_per_byte,
+// between the group sizes that were measured linear in their number, beyond them as the nearest.
 TransferCost collective_cost(CollectiveKind kind, std::int64_t bytes, const GroupShape& shape,
                              const CollectiveMachine& machine, double rate, const Profile& profile);
 

@@ -18,6 +18,7 @@ nccl::Generation generation(const GpuType& gpu) {
     case Architecture::kBlackwell: return nccl::Generation::kBlackwell;
     // RCCL prices with tables of its own; the oldest that pass no NVLS and no wide LL are nearest.
     case Architecture::kCdna3: return nccl::Generation::kAmpere;
+    case Architecture::kHost:
     case Architecture::kUnknown: break;
   }
   // By the types that it calculates in: bf16 came with Ampere, fp8 with Hopper.

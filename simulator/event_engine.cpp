@@ -16,6 +16,11 @@ bool devices_change(const Job& job) {
   return std::ranges::any_of(job.changes, [](const Change& c) { return c.what == Change::What::kCompute; });
 }
 
+bool speeds_vary(const Job& job) {
+  return job.compute_interference != 1.0 || job.transfer_interference != 1.0 || job.communication_on_core ||
+         !job.core_pools.empty() || devices_change(job);
+}
+
 }  // namespace
 
 EventEngine::EventEngine(const Layout& layout, const EngineOptions& options)
@@ -23,10 +28,9 @@ EventEngine::EventEngine(const Layout& layout, const EngineOptions& options)
       class_count_(static_cast<std::int32_t>(layout.job.classes.size())),
       stream_count_(static_cast<std::int32_t>(layout.streams.size())),
       launch_(layout.job.launch.picoseconds),
-      speeds_vary_(layout.job.compute_interference != 1.0 || layout.job.transfer_interference != 1.0 ||
-                   devices_change(layout.job)),
+      speeds_vary_(speeds_vary(layout.job)),
       slows_transfers_(layout.job.transfer_interference != 1.0),
-      slow_speed_(devices_change(layout.job) ? kFineSlowSpeed : kSlowSpeed),
+      slow_speed_(devices_change(layout.job) || !layout.job.core_pools.empty() ? kFineSlowSpeed : kSlowSpeed),
       full_speed_(std::llround(layout.job.compute_interference * static_cast<double>(slow_speed_))),
       links_(layout.job.link_capacity),
       stopped_(layout.job.link_capacity.size(), 0),
@@ -35,6 +39,7 @@ EventEngine::EventEngine(const Layout& layout, const EngineOptions& options)
       step_limit_(ends_.limit()),
       streams_(layout.streams.size()),
       devices_(layout.job.classes.size()),
+      pools_(layout.job.core_pools.size()),
       progress_(static_cast<std::size_t>(layout.instruction_count())) {
   heap_.reserve_ids(layout.job.classes.size() + layout.streams.size());
   missing_.reserve(layout.job.rendezvous.size());
@@ -43,6 +48,9 @@ EventEngine::EventEngine(const Layout& layout, const EngineOptions& options)
     stream(s).next = plan(s).begin;
     if (plan(s).begin != plan(s).end) ready_streams_.push_back(s);
   }
+  for (std::int32_t c = 0; c < class_count_; ++c)
+    if (const std::int32_t pool = layout.job.classes[static_cast<std::size_t>(c)].core_pool; pool >= 0)
+      pools_[static_cast<std::size_t>(pool)].classes.push_back(c);
   if (!layout.job.changes.empty()) change_date_ = layout.job.changes.front().at.picoseconds;
 }
 

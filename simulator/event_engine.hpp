@@ -41,10 +41,15 @@ class EventEngine {
     bool dispatch_due = false;
     bool speed_due = false;
     bool counted_busy = false;  // By the transfers it takes part in.
+    bool on_core = false;       // Counted by its pool of cores.
     double factor = 1;          // By which changes of the job slow it.
     std::int64_t speed = 0;     // 0: stands still, or not settled yet.
     std::int64_t since = 0;
     Wide work_left = 0;  // At `since`, in picoseconds × full speed.
+  };
+  struct Pool {  // Of cores.
+    std::int32_t users = 0;
+    std::vector<std::int32_t> classes;
   };
   enum class Phase : std::uint8_t { kFixed, kLatency, kFlow };  // kFixed: nothing can change its end.
   struct Active {                                               // A transfer that has started.
@@ -88,6 +93,8 @@ class EventEngine {
   std::int32_t choose(std::int32_t rank_class) const;
   void finish_compute(std::int32_t rank_class);
   void speed_due(std::int32_t rank_class);
+  void settle_cores();
+  std::int64_t speed_of(std::int32_t rank_class) const;
   void settle_device(std::int32_t rank_class);
   void count_busy(std::int32_t rank_class, bool busy);
   void apply_changes();
@@ -120,7 +127,8 @@ class EventEngine {
   const bool speeds_vary_;
   const bool slows_transfers_;
   const std::int64_t slow_speed_;  // Of a device while a transfer is active on it,
-  const std::int64_t full_speed_;  // and otherwise.
+  const std::int64_t
+      full_speed_;  // and otherwise; where cores are shared, of one that has a core for itself.
   std::int64_t now_ = 0;
   std::size_t next_change_ = 0;
   std::int64_t change_date_ = kForever;
@@ -133,6 +141,7 @@ class EventEngine {
   EngineCounters counters_;
   std::vector<Stream> streams_;
   std::vector<Device> devices_;
+  std::vector<Pool> pools_;
   std::vector<Active> active_;
   std::vector<std::int32_t> free_slots_;
   std::vector<std::int32_t> missing_;  // By rendezvous: participants that have not arrived.

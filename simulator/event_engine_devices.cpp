@@ -68,14 +68,43 @@ void EventEngine::speed_due(std::int32_t rank_class) {
   speed_due_.push_back(rank_class);
 }
 
+// Counts who uses a core now, and has everybody settled whose share that changes.
+void EventEngine::settle_cores() {
+  const std::size_t told = speed_due_.size();
+  for (std::size_t i = 0; i < told; ++i) {
+    Device& own = device(speed_due_[i]);
+    const JobClass& rank_class = layout_.job.classes[static_cast<std::size_t>(speed_due_[i])];
+    const bool uses = own.running >= 0 || (layout_.job.communication_on_core && own.transfers > 0);
+    if (rank_class.core_pool < 0 || uses == own.on_core) continue;
+    own.on_core = uses;
+    Pool& pool = pools_[static_cast<std::size_t>(rank_class.core_pool)];
+    pool.users += uses ? rank_class.pool_members : -rank_class.pool_members;
+    for (const std::int32_t other : pool.classes)
+      if (device(other).running >= 0) speed_due(other);
+  }
+}
+
+std::int64_t EventEngine::speed_of(std::int32_t rank_class) const {
+  const Device& own = devices_[static_cast<std::size_t>(rank_class)];
+  if (own.transfers > 0 && layout_.job.communication_on_core) return 0;
+  std::int64_t speed = own.transfers > 0 ? slow_speed_ : full_speed_;
+  if (own.factor != 1) speed = std::llround(own.factor * static_cast<double>(speed));
+  const std::int32_t pool = layout_.job.classes[static_cast<std::size_t>(rank_class)].core_pool;
+  if (pool < 0) return speed;
+  const std::int64_t users = pools_[static_cast<std::size_t>(pool)].users;
+  const std::int64_t cores = layout_.job.core_pools[static_cast<std::size_t>(pool)];
+  if (users <= cores) return speed;
+  // Rounded up, so that what ends on a whole picosecond isn't found a little after it.
+  return static_cast<std::int64_t>((Wide{speed} * cores + users - 1) / users);
+}
+
 void EventEngine::settle_device(std::int32_t rank_class) {
   Device& own = device(rank_class);
   own.speed_due = false;
   const bool busy = own.running >= 0;
   if (slows_transfers_ && busy != own.counted_busy) count_busy(rank_class, busy);
   if (!busy) return;
-  std::int64_t speed = own.transfers > 0 ? slow_speed_ : full_speed_;
-  if (own.factor != 1) speed = std::llround(own.factor * static_cast<double>(speed));
+  const std::int64_t speed = speed_of(rank_class);
   if (speed == own.speed && speed > 0) return;
   own.work_left -= Wide{own.speed} * (now_ - own.since);
   own.since = now_;

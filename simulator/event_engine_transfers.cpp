@@ -99,6 +99,7 @@ void EventEngine::rate_due(std::int32_t slot) {
 }
 
 void EventEngine::settle_rates() {
+  if (!pools_.empty()) settle_cores();
   for (const std::int32_t rank_class : speed_due_) settle_device(rank_class);
   speed_due_.clear();
   for (const std::int32_t slot : rate_due_) {

@@ -17,7 +17,7 @@ SimTime uncontended_time(const Transfer& transfer) {
 Timeline run_fast(const Job& job, const EngineOptions& options, EngineCounters* counters) {
   assert(options.max_steps >= 1);
   const fast::Layout layout(job);
-  if (!options.force_events && job.changes.empty()) {
+  if (!options.force_events && job.changes.empty() && job.core_pools.empty()) {
     EngineCounters of_pass;
     if (std::optional<Timeline> timeline = fast::run_one_pass(layout, options, of_pass)) {
       if (counters != nullptr) *counters = of_pass;

@@ -50,6 +50,9 @@ struct JobClass {
   std::vector<SimTime> work;  // By instruction: compute work at full speed; 0 for communication.
   std::vector<std::int32_t>
       rendezvous;  // By instruction; −1 for compute. A host copy is a rendezvous of one.
+  // Into Job::core_pools: the cores that its ranks compute on; −1: each has compute of its own.
+  std::int32_t core_pool = -1;
+  std::int32_t pool_members = 1;  // So many of its ranks share one such pool.
 };
 
 // Something that is faster or slower from an instant on, until the next change of the same thing.
@@ -96,6 +99,12 @@ struct Job {
   SimTime launch;  // Per instruction, on the host thread (or per node of a replayed graph).
   double compute_interference = 1.0;  // ≥ 1; see Profile.
   double transfer_interference = 1.0;
+  // While a transfer is active on a device its compute stands still; see Profile.
+  bool communication_on_core = false;
+  // By pool: how many cores. A device uses one while it computes and, with communication_on_core, while a
+  // transfer is active on it. Where more devices of a pool use one than there are, each that computes goes on
+  // at cores / users of its speed. Transfers aren't slowed: what was measured of them has that in it.
+  std::vector<std::int32_t> core_pools;
   std::vector<Change> changes;  // By time.
   std::vector<Fault> faults;    // What the changes stand for, to be named when something hangs.
   SimTime watchdog = kWatchdog;

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "base/error.hpp"
 #include "simulator/cost.hpp"
@@ -60,9 +61,32 @@ void check_rerouting(const Rerouting& rerouting, const Cluster& cluster) {
            static_cast<std::int32_t>(device) / cluster.node.gpus);
 }
 
-// Which ranks, places and links are one class, numbered by their first member. −1: an idle rank.
+// Ranks that compute on the same cores, where those are fewer than the ranks.
+struct CorePools {
+  std::vector<std::int32_t> of_rank;  // −1: none.
+  std::vector<std::int32_t> members;  // By pool: ranks.
+};
+
+CorePools find_core_pools(const Program& program, const Cluster& cluster) {
+  CorePools pools;
+  pools.of_rank.assign(program.role_of.size(), -1);
+  if (cluster.node.cores == 0) return pools;
+  std::vector<std::vector<std::size_t>> on_node(index(cluster.nodes));
+  for (std::size_t rank = 0; rank < program.role_of.size(); ++rank)
+    if (program.role_of[rank].valid())
+      on_node[index(program.device_of[rank] / cluster.node.gpus)].push_back(rank);
+  for (const std::vector<std::size_t>& ranks : on_node) {
+    if (std::ssize(ranks) <= cluster.node.cores) continue;
+    for (const std::size_t rank : ranks)
+      pools.of_rank[rank] = static_cast<std::int32_t>(pools.members.size());
+    pools.members.push_back(static_cast<std::int32_t>(ranks.size()));
+  }
+  return pools;
+}
+
+// Which ranks, places, links and pools are one class, numbered by their first member. −1: an idle rank.
 struct Classes {
-  std::vector<std::int32_t> of_rank, of_place, of_link;
+  std::vector<std::int32_t> of_rank, of_place, of_link, of_pool;
 };
 
 // Numbers colours 0, 1, … by first appearance.
@@ -77,9 +101,9 @@ std::vector<std::int32_t> renumbered(std::span<const std::int32_t> colours) {
   return classes;
 }
 
-// Ranks, then places, then links; a rank is joined to its places (labelled by its list of instructions
-// there), a place to its links (labelled by the count).
-LabelledGraph join(const Program& program, const Places& places) {
+// Ranks, then places, then links, then pools of cores; a rank is joined to its places (labelled by its list
+// of instructions there) and its pool, a place to its links (labelled by the count).
+LabelledGraph join(const Program& program, const Places& places, const CorePools& pools) {
   const std::int32_t first_place = program.world_size();
   const std::int32_t first_link = first_place + static_cast<std::int32_t>(places.places.size());
   std::vector<folding::Edge> edges;
@@ -92,7 +116,11 @@ LabelledGraph join(const Program& program, const Places& places) {
     for (std::int32_t l = place.links.begin; l < place.links.end; ++l)
       edges.push_back({vertex, first_link + places.links[index(l)].link, places.links[index(l)].count});
   }
-  return LabelledGraph(first_link + static_cast<std::int32_t>(places.link_capacity.size()), edges);
+  const std::int32_t first_pool = first_link + static_cast<std::int32_t>(places.link_capacity.size());
+  for (std::int32_t rank = 0; rank < first_place; ++rank)
+    if (const std::int32_t pool = pools.of_rank[index(rank)]; pool >= 0)
+      edges.push_back({rank, first_pool + pool, 0});
+  return LabelledGraph(first_pool + static_cast<std::int32_t>(pools.members.size()), edges);
 }
 
 // Per link of the places; empty where there are no faults.
@@ -117,7 +145,7 @@ const folding::Course& course(const std::vector<folding::Course>& courses, std::
 }
 
 // What tells vertices apart before looking at their neighbours: role and slowdown, recipe, capacity; faults.
-std::vector<std::int32_t> first_colours(const Program& program, const Places& places,
+std::vector<std::int32_t> first_colours(const Program& program, const Places& places, const CorePools& pools,
                                         const Deviations& deviations) {
   std::vector<std::int32_t> colours;
   std::map<std::tuple<std::int32_t, double, folding::Course>, std::int32_t> ranks;
@@ -137,14 +165,16 @@ std::vector<std::int32_t> first_colours(const Program& program, const Places& pl
                           .try_emplace({places.link_capacity[link], course(deviations.link_courses, link)},
                                        static_cast<std::int32_t>(capacities.size()))
                           .first->second);
+  colours.insert(colours.end(), pools.members.size(),
+                 first_capacity + static_cast<std::int32_t>(capacities.size()));
   return colours;
 }
 
-Classes classify(const Program& program, const Places& places, const LabelledGraph& graph,
-                 const Deviations& deviations, bool fold) {
+Classes classify(const Program& program, const Places& places, const CorePools& pools,
+                 const LabelledGraph& graph, const Deviations& deviations, bool fold) {
   std::vector<std::int32_t> colours;
   if (fold) {
-    colours = folding::refine(graph, first_colours(program, places, deviations));
+    colours = folding::refine(graph, first_colours(program, places, pools, deviations));
   } else {
     for (std::int32_t vertex = 0; vertex < graph.size(); ++vertex) colours.push_back(vertex);
   }
@@ -160,27 +190,33 @@ Classes classify(const Program& program, const Places& places, const LabelledGra
     classes.of_rank.push_back(program.role_of[rank].valid() ? busy[next++] : -1);
   const std::span all(colours);
   classes.of_place = renumbered(all.subspan(ranks, count));
-  classes.of_link = renumbered(all.subspan(ranks + count));
+  classes.of_link = renumbered(all.subspan(ranks + count, places.link_capacity.size()));
+  classes.of_pool = renumbered(all.subspan(ranks + count + places.link_capacity.size()));
   return classes;
 }
 
 class Assembler {
  public:
   Assembler(const Program& program, const Cluster& cluster, const Profile& profile, const Places& places,
-            const folding::TrafficLists& lists, const Classes& classes)
+            const CorePools& pools, const folding::TrafficLists& lists, const Classes& classes)
       : program_(program),
         cluster_(cluster),
         profile_(profile),
         places_(places),
+        pools_(pools),
         lists_(lists),
         classes_(classes) {}
 
   Job assemble(const LabelledGraph& graph, const Deviations& deviations) {
     job_.program = &program_;
     job_.launch = from_seconds(program_.captured ? profile_.graph_node_s : profile_.launch_s);
-    job_.compute_interference = profile_.compute_interference;
-    job_.transfer_interference = profile_.transfer_interference;
+    job_.communication_on_core = profile_.communication_on_core;
+    if (!profile_.communication_on_core) {
+      job_.compute_interference = profile_.compute_interference;
+      job_.transfer_interference = profile_.transfer_interference;
+    }
     add_classes(deviations.slowdown);
+    add_core_pools();
     const std::vector<Range> links = add_links(graph);
     add_rendezvous(links);
     add_changes(deviations);
@@ -203,6 +239,21 @@ class Assembler {
     }
   }
 
+  // The first pool of a class stands for it: its ranks are counted by their classes.
+  void add_core_pools() {
+    for (std::size_t pool = 0; pool < pools_.members.size(); ++pool) {
+      const std::int32_t number = classes_.of_pool[pool];
+      if (index(number) < job_.core_pools.size()) continue;
+      job_.core_pools.push_back(cluster_.node.cores);
+      for (std::size_t rank = 0; rank < classes_.of_rank.size(); ++rank) {
+        if (pools_.of_rank[rank] != static_cast<std::int32_t>(pool)) continue;
+        JobClass& rank_class = job_.classes[index(classes_.of_rank[rank])];
+        if (std::exchange(rank_class.core_pool, number) != number) rank_class.pool_members = 0;
+        ++rank_class.pool_members;
+      }
+    }
+  }
+
   std::vector<SimTime> work_of(const Role& role, double slowdown) {
     kernel_time_.resize(program_.kernels.size());
     std::vector<SimTime> work;
@@ -210,8 +261,12 @@ class Assembler {
       SimTime time;
       if (const auto* compute = std::get_if<Compute>(&instruction.work)) {
         std::optional<SimTime>& known = kernel_time_[compute->kernel.index()];
-        if (!known)
-          known = kernel_time(program_.kernels[compute->kernel.index()], cluster_.node.gpu, profile_);
+        if (!known) {
+          const Kernel& kernel = program_.kernels[compute->kernel.index()];
+          const std::string_view label =
+              kernel.label.valid() ? program_.labels[kernel.label.index()] : std::string_view();
+          known = kernel_time(kernel, label, cluster_.node.gpu, profile_);
+        }
         time = slowdown == 1 ? *known
                              : SimTime{std::llround(static_cast<double>(known->picoseconds) * slowdown)};
       }
@@ -320,6 +375,7 @@ class Assembler {
   const Cluster& cluster_;
   const Profile& profile_;
   const Places& places_;
+  const CorePools& pools_;
   const folding::TrafficLists& lists_;
   const Classes& classes_;
   Job job_;
@@ -341,9 +397,10 @@ Job make_job(const Program& program, const Cluster& cluster, const Profile& prof
   folding::TrafficLists lists(program);
   const Places places = folding::find_places(program, router, profile, lists);
   deviations.link_courses = courses_of_links(places, faults);
-  const LabelledGraph graph = join(program, places);
-  const Classes classes = classify(program, places, graph, deviations, options.fold);
-  Job job = Assembler(program, cluster, profile, places, lists, classes).assemble(graph, deviations);
+  const CorePools pools = find_core_pools(program, cluster);
+  const LabelledGraph graph = join(program, places, pools);
+  const Classes classes = classify(program, places, pools, graph, deviations, options.fold);
+  Job job = Assembler(program, cluster, profile, places, pools, lists, classes).assemble(graph, deviations);
   job.faults = options.faults;
   job.watchdog = options.watchdog;
   return job;

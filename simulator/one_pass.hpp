@@ -1,7 +1,7 @@
 #pragma once
 // Runs a Job as a longest path: no clock, no queue of events. Exact as long as nothing contends, which is
 // checked afterwards on the times it found: up to the first instant of contention they are right, so
-// that instant would be among them.
+// that instant would be among them. REQUIRES: nobody shares cores, and nothing changes during the run.
 
 #include <cstdint>
 #include <optional>

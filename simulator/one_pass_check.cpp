@@ -66,7 +66,8 @@ class Check {
 
 Check::Check(const Layout& layout)
     : layout_(layout),
-      interference_(layout.job.compute_interference != 1.0 || layout.job.transfer_interference != 1.0) {
+      interference_(layout.job.compute_interference != 1.0 || layout.job.transfer_interference != 1.0 ||
+                    layout.job.communication_on_core) {
   const Job& job = layout.job;
   for (std::size_t r = 0; r < job.rendezvous.size(); ++r) {
     const auto transfer = static_cast<std::size_t>(job.rendezvous[r].transfer);

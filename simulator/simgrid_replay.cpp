@@ -64,6 +64,7 @@ Replay::Replay(const fast::Layout& layout, const EngineOptions& options)
       watchdog_(layout.job),
       streams_(layout.streams.size()),
       devices_(layout.job.classes.size()),
+      core_users_(layout.job.core_pools.size(), 0),
       transfers_(layout.streams.size()),
       passed_(static_cast<std::size_t>(layout.instruction_count()), 0),
       first_waiter_(static_cast<std::size_t>(layout.instruction_count()), -1),

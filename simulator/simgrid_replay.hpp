@@ -61,6 +61,7 @@ class Replay {
     double factor = 1;           // By the job's changes.
     Effort effort;
     bool counted_busy = false;
+    bool occupies_core = false;
     bool looked_for = false;
     bool unsettled = false;
   };
@@ -104,6 +105,8 @@ class Replay {
   void settle_device_later(std::int32_t rank_class);
   void settle_transfer_later(std::int32_t transfer);
   void settle();
+  void occupy_cores();
+  double speed_of(std::int32_t rank_class) const;
   void settle_device(std::int32_t rank_class);
   void settle_transfer(std::int32_t transfer);
   void set_speed(Effort& effort, double speed, std::int32_t alarm);
@@ -138,6 +141,7 @@ class Replay {
   EngineCounters counters_;
   std::vector<Stream> streams_;
   std::vector<Device> devices_;
+  std::vector<std::int32_t> core_users_;    // By pool of cores.
   std::vector<Transfer> transfers_;         // By stream.
   std::vector<std::int32_t> missing_;       // By rendezvous: participants yet to come.
   std::vector<std::int32_t> passed_;        // By instruction: steps in which it has ended.

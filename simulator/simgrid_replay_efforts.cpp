@@ -140,10 +140,40 @@ void Replay::settle_transfer_later(std::int32_t id) {
 }
 
 void Replay::settle() {
+  if (!core_users_.empty()) occupy_cores();
   for (const std::int32_t rank_class : unsettled_devices_) settle_device(rank_class);
   unsettled_devices_.clear();
   for (const std::int32_t id : unsettled_transfers_) settle_transfer(id);
   unsettled_transfers_.clear();
+}
+
+// Where a device takes a core or leaves it, all that compute on the same cores are looked at again.
+void Replay::occupy_cores() {
+  std::vector<char> moved(core_users_.size(), 0);
+  for (const std::int32_t rank_class : unsettled_devices_) {
+    Device& device = at(devices_, rank_class);
+    const JobClass& kind = at(job_.classes, rank_class);
+    const bool communicates = job_.communication_on_core && device.transfers > 0;
+    const bool occupies = kind.core_pool >= 0 && (device.running >= 0 || communicates);
+    if (std::exchange(device.occupies_core, occupies) == occupies) continue;
+    at(core_users_, kind.core_pool) += occupies ? kind.pool_members : -kind.pool_members;
+    at(moved, kind.core_pool) = 1;
+  }
+  for (std::int32_t c = 0; c < class_count_; ++c) {
+    const std::int32_t pool = at(job_.classes, c).core_pool;
+    if (pool >= 0 && at(moved, pool)) settle_device_later(c);
+  }
+}
+
+double Replay::speed_of(std::int32_t rank_class) const {
+  const Device& device = at(devices_, rank_class);
+  const bool moving = device.transfers > 0;
+  if (moving && job_.communication_on_core) return 0;
+  const double speed = device.factor / (moving ? job_.compute_interference : 1);
+  const std::int32_t pool = at(job_.classes, rank_class).core_pool;
+  if (pool < 0) return speed;
+  const double share = static_cast<double>(at(job_.core_pools, pool)) / at(core_users_, pool);
+  return speed * std::min(1.0, share);
 }
 
 void Replay::settle_device(std::int32_t rank_class) {
@@ -161,8 +191,7 @@ void Replay::settle_device(std::int32_t rank_class) {
     }
   }
   if (!busy) return;
-  const double interference = device.transfers > 0 ? job_.compute_interference : 1;
-  set_speed(device.effort, device.factor / interference, rank_class);
+  set_speed(device.effort, speed_of(rank_class), rank_class);
 }
 
 void Replay::settle_transfer(std::int32_t id) {

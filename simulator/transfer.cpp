@@ -151,23 +151,42 @@ class Finder {
     const TransferCost cost = collective_cost(collective.kind, collective.bytes, shape, machine_,
                                               static_cast<double>(rate_cap), profile_);
     std::int64_t bytes = cost.bytes;
-    if (collective.kind == CollectiveKind::kAllToAll && shape.ranks > 1) {
-      const std::int64_t peers = shape.ranks - 1;  // Links count messages: see add_all_to_all.
-      bytes = (bytes + peers - 1) / peers;
+    const std::int64_t peers = std::max(1, shape.ranks - 1);
+    const bool messages = collective.kind == CollectiveKind::kAllToAll;  // Links count them: add_all_to_all.
+    if (messages) bytes = (bytes + peers - 1) / peers;
+    const double latency_s = cost.latency_s + profile_.instruction_s;
+    if (cost.measured) {
+      const double move_s = cost.seconds() - cost.latency_s;
+      return measured_needs(latency_s, static_cast<double>(bytes), move_s, rate_cap);
     }
     const std::int64_t rate =
         std::clamp(std::llround(cost.bytes_per_s), 1LL, std::max(1LL, static_cast<long long>(rate_cap)));
-    return {from_seconds(cost.latency_s), bytes, bytes == 0 ? 0 : rate};
+    return {from_seconds(latency_s), bytes, bytes == 0 ? 0 : rate};
+  }
+
+  // What takes `move_s` alone, whatever its links are said to carry: where they carry less, it counts as so
+  // many bytes fewer.
+  static TransferNeeds measured_needs(double latency_s, double bytes, double move_s, std::int64_t rate_cap) {
+    const SimTime latency = from_seconds(latency_s);
+    if (move_s <= 0 || bytes <= 0) return {latency, 0, 0};
+    const double rate = std::clamp(bytes / move_s, 1.0, std::max(1.0, static_cast<double>(rate_cap)));
+    return {latency, std::max(1LL, std::llround(rate * move_s)), std::llround(rate)};
   }
 
   std::int32_t message_recipe(ListId list, double latency_s, std::int64_t rate_cap) {
-    const SimTime latency = from_seconds(latency_s);
+    const SimTime latency = from_seconds(latency_s + profile_.instruction_s);
     const auto [at, fresh] = message_recipes_.try_emplace({list, latency, rate_cap}, -1);
     if (fresh) {
       at->second = intern(list, [&](const Work& work) {
         const auto* copy = std::get_if<Copy>(&work);
         const std::int64_t bytes = copy != nullptr ? copy->bytes : std::get<Send>(work).bytes;
         std::int64_t rate = rate_cap;
+        if (copy == nullptr && has_message_fit()) {
+          const auto payload = static_cast<double>(bytes);
+          const MessageFit& fit = *profile_.message_fit;
+          return measured_needs(fit.base_s + profile_.instruction_s, payload, payload * fit.seconds_per_byte,
+                                rate_cap);
+        }
         if (copy == nullptr && profile_.message_bytes_per_s > 0)
           rate = std::min<std::int64_t>(rate, std::max(1LL, std::llround(profile_.message_bytes_per_s)));
         return TransferNeeds{latency, bytes, bytes == 0 ? 0 : rate};
@@ -175,6 +194,9 @@ class Finder {
     }
     return at->second;
   }
+
+  // It is of one machine.
+  bool has_message_fit() const { return profile_.message_fit && router_.cluster().nodes == 1; }
 
   template <class NeedsOf>
   std::int32_t intern(ListId list, NeedsOf&& needs_of) {

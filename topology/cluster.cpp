@@ -14,6 +14,7 @@ std::string_view to_string(Architecture architecture) {
     case Architecture::kHopper: return "Hopper";
     case Architecture::kBlackwell: return "Blackwell";
     case Architecture::kCdna3: return "CDNA";
+    case Architecture::kHost: return "host";
   }
   return "";
 }

@@ -16,8 +16,17 @@
 
 namespace orrery {
 
-// Generations whose kernels behave alike.
-enum class Architecture : std::uint8_t { kUnknown, kVolta, kAmpere, kAda, kHopper, kBlackwell, kCdna3 };
+// Generations whose kernels behave alike; kHost: a core of a CPU that runs a rank as a thread.
+enum class Architecture : std::uint8_t {
+  kUnknown,
+  kVolta,
+  kAmpere,
+  kAda,
+  kHopper,
+  kBlackwell,
+  kCdna3,
+  kHost
+};
 std::string_view to_string(Architecture architecture);  // "Hopper"
 
 // One kind of GPU. Rates are dense peaks of the datasheet, not what programs reach.
@@ -61,6 +70,8 @@ struct NodeType {
   std::int32_t nics = 0;       // The next `nics` devices are the NICs.
   double nic_bytes_per_s = 0;  // Per NIC and direction.
   double nic_latency_s = 0;    // Per NIC passed: between its PCIe link and the cable.
+  // The devices of a node share the compute of so many cores, at most one each; 0: every device has its own.
+  std::int32_t cores = 0;
   // How the process of each GPU is bound; empty: to what is nearest. By GPU: its NIC, 0 … nics − 1; the CPU
   // that its host memory belongs to, counted among the CPUs.
   std::vector<std::int32_t> nic_of_gpu, cpu_of_gpu;

@@ -59,6 +59,7 @@ double cache_reuse(Architecture architecture) {
     case Architecture::kAmpere:
     case Architecture::kAda: return 1;
     case Architecture::kCdna3:
+    case Architecture::kHost:
     case Architecture::kUnknown: break;
   }
   return kCacheReuse;
@@ -81,6 +82,7 @@ double clock_scale(const GpuType& gpu) {
     case Architecture::kHopper: needed = kH200Watts; break;
     case Architecture::kBlackwell: needed = 1000 / 2250.0; break;
     case Architecture::kCdna3:
+    case Architecture::kHost:
     case Architecture::kUnknown: return 1;
   }
   const double teraflops = gpu.peak(DType::kFp16) / 1e12;
@@ -122,6 +124,7 @@ double transfer_sigma(const GpuType& gpu) {
     case Architecture::kBlackwell: return 0.20;
     case Architecture::kVolta: return 0.25;
     case Architecture::kCdna3:
+    case Architecture::kHost:
     case Architecture::kUnknown: break;
   }
   return 0.35;

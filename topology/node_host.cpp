@@ -195,6 +195,7 @@ std::int32_t compute_capability(const GpuType& gpu) {
     case Architecture::kHopper: return 90;
     case Architecture::kBlackwell: return gpu.name.find("B300") != std::string::npos ? 103 : 100;
     case Architecture::kCdna3:
+    case Architecture::kHost:
     case Architecture::kUnknown: break;
   }
   return 0;

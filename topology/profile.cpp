@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "topology/cluster.hpp"
+#include "topology/host_cores.hpp"
 #include "topology/kernel_costs.hpp"
 
 namespace orrery {
@@ -23,6 +24,7 @@ constexpr double kTransferInterference = (1.3 + 1.9) / 2;
 }  // namespace
 
 Profile default_profile(const GpuType& gpu) {
+  if (gpu.architecture == Architecture::kHost) return assumed_host_profile(gpu);
   const bool measured = gpu.name.starts_with("H200");
   const std::string origin =
       measured ? "measured on H200" : fmt::format("borrowed from H200: {} is not measured", gpu.name);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,54 @@ struct CollectiveCosts {
 };
 CollectiveCosts default_collectives();
 
+// ---- What a calibration measured, looked up before any model. Kinds are the words of to_string(KernelKind)
+// and to_string(CollectiveKind); `sigma` is the standard deviation of ln(measured / said) over `samples`.
+
+// One kernel of one shape, timed.
+struct MeasuredKernel {
+  std::string label;  // Of the Program's kernel; empty: of none.
+  std::string kind;
+  DType dtype = DType::kFp32;
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  double flops = 0;
+  std::int64_t read_bytes = 0, written_bytes = 0;
+  double seconds = 0;
+  double sigma = 0;
+  std::int64_t samples = 1;
+  std::string source;
+};
+
+// Kernels of one kind that weren't timed themselves: base + flops / rate + bytes / bandwidth.
+struct KernelFit {
+  std::string kind;
+  double base_s = 0;
+  double flops_per_s = 0;  // 0: flops cost nothing.
+  double bytes_per_s = 0;  // 0: bytes cost nothing.
+  double sigma = 0;
+  std::int64_t samples = 1;
+  std::string source;
+};
+
+// A message between two ranks: base + bytes · seconds_per_byte.
+struct MessageFit {
+  double base_s = 0;
+  double seconds_per_byte = 0;
+  double sigma = 0;
+  std::int64_t samples = 1;
+  std::string source;
+};
+
+// A collective of one kind among so many ranks, likewise; `bytes` as Collective::bytes counts them.
+struct CollectiveFit {
+  std::string kind;
+  std::int32_t ranks = 2;
+  double base_s = 0;
+  double seconds_per_byte = 0;
+  double sigma = 0;
+  std::int64_t samples = 1;
+  std::string source;
+};
+
 // The defaults are an ideal machine, on which nothing costs more than the datasheet says.
 struct Profile {
   std::string name = "ideal";
@@ -114,10 +163,24 @@ struct Profile {
   double collective_base_s = 0;
   double message_bytes_per_s = 0;  // Most that one message gets of its links; 0: all.
 
+  // A rank whose communication is done by the thread that computes: while a transfer of the device is active
+  // its compute stands still, and the transfer uses the device's core. The two interference factors then have
+  // no meaning. Waiting for other ranks costs nothing.
+  bool communication_on_core = false;
+  // What the runtime adds to each instruction on the thread that performs it.
+  double instruction_s = 0;
+
+  // Where these are, they replace what the models above say.
+  std::vector<MeasuredKernel> kernels;
+  std::vector<KernelFit> kernel_fits;
+  std::optional<MessageFit> message_fit;
+  std::vector<CollectiveFit> collective_fits;
+
   std::vector<std::string> provenance;  // One line per figure: value, where it comes from.
 };
 
-// The Profile used for a GPU before anyone calibrates: measured for H200, borrowed for its relatives.
+// The Profile used for a GPU before anyone calibrates: measured for H200, borrowed for its relatives; assumed
+// for a host's core.
 Profile default_profile(const GpuType& gpu);
 
 }  // namespace orrery

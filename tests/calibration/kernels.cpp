@@ -89,7 +89,7 @@ TEST_CASE("FlashAttention 2's figures are what the measurements of H200 give", "
   const GpuType gpu = catalogue_gpu("h200").value();
   KernelFitOptions options;
   options.attention = AttentionImplementation::kFlash2;
-  const KernelFit fit = fit_kernels(read_kernel_measurements(kMeasured), gpu, Profile(), options);
+  const GpuKernelFit fit = fit_kernels(read_kernel_measurements(kMeasured), gpu, Profile(), options);
   Profile kept = default_profile(gpu);
   set_attention_kernels(gpu, AttentionKernels::kLegacy, kept);
   CHECK(kept.attention_efficiency == Approx(fit.profile.attention_efficiency).epsilon(0.02));
@@ -117,7 +117,7 @@ TEST_CASE("shapes that a fit had not seen are predicted as well as docs/kernel-c
           "[calibration]") {
   KernelFitOptions options;
   options.hold_out = true;
-  const KernelFit fit =
+  const GpuKernelFit fit =
       fit_kernels(read_kernel_measurements(kMeasured), catalogue_gpu("h200").value(), Profile(), options);
   const auto held_out = [&](KernelFamily family) { return fit.held_out[static_cast<std::size_t>(family)]; };
   for (const FitError& error : fit.held_out) CHECK(error.measurements >= 10);
