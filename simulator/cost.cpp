@@ -20,6 +20,12 @@ double fitted_seconds(const Kernel& kernel, const KernelFit& fit) {
          (fit.bytes_per_s > 0 ? bytes / fit.bytes_per_s : 0);
 }
 
+// Another kernel of one's shape (an addition for a norm) is a worse guide than one's own other shapes.
+bool has_fit(const Profile& profile, std::string_view label) {
+  return std::ranges::any_of(profile.kernel_fits,
+                             [&](const KernelFit& fit) { return !fit.label.empty() && fit.label == label; });
+}
+
 }  // namespace
 
 KernelCost kernel_cost(const Kernel& kernel, std::string_view label, const GpuType& gpu,
@@ -31,9 +37,16 @@ KernelCost kernel_cost(const Kernel& kernel, std::string_view label, const GpuTy
     if (measured.label == label) return {measured.seconds, CostOrigin::kMeasured, measured.sigma};
     if (of_shape == nullptr) of_shape = &measured;
   }
-  if (of_shape != nullptr) return {of_shape->seconds, CostOrigin::kMeasuredShape, of_shape->sigma};
-  const auto fit = std::ranges::find(profile.kernel_fits, to_string(kernel.kind), &KernelFit::kind);
-  if (fit != profile.kernel_fits.end()) return {fitted_seconds(kernel, *fit), CostOrigin::kFit, fit->sigma};
+  if (of_shape != nullptr && !has_fit(profile, label))
+    return {of_shape->seconds, CostOrigin::kMeasuredShape, of_shape->sigma};
+  const KernelFit* of_kind = nullptr;
+  for (const KernelFit& fit : profile.kernel_fits) {
+    if (fit.kind != to_string(kernel.kind)) continue;
+    if (!fit.label.empty() && fit.label == label)
+      return {fitted_seconds(kernel, fit), CostOrigin::kFit, fit.sigma};
+    if (fit.label.empty() && of_kind == nullptr) of_kind = &fit;
+  }
+  if (of_kind != nullptr) return {fitted_seconds(kernel, *of_kind), CostOrigin::kFit, of_kind->sigma};
   return {kernel_seconds(kernel, gpu, profile), CostOrigin::kModel, 0};
 }
 

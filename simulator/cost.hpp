@@ -12,7 +12,7 @@
 namespace orrery {
 
 // Work of one launch while nothing disturbs it. Where the Profile has measured it, that: the kernel of this
-// label and shape, else of this shape, else the fit of its kind. Otherwise by the model of
+// label and shape, else the fit of its label, else a kernel of this shape, else the fit of its kind. Otherwise by the model of
 // simulator/kernel_model.hpp, at the clocks of long runs: a kernel without a shape takes the longest of
 // arithmetic / reachable peak, bytes / reachable bandwidth and their like. What the runtime adds to each
 // instruction is in it, except where the Program itself says how long a kernel takes. THROWS

@@ -91,7 +91,7 @@ std::int64_t EventEngine::speed_of(std::int32_t rank_class) const {
   if (own.factor != 1) speed = std::llround(own.factor * static_cast<double>(speed));
   const std::int32_t pool = layout_.job.classes[static_cast<std::size_t>(rank_class)].core_pool;
   if (pool < 0) return speed;
-  const std::int64_t users = pools_[static_cast<std::size_t>(pool)].users;
+  const std::int64_t users = std::int64_t{1000} * pools_[static_cast<std::size_t>(pool)].users;
   const std::int64_t cores = layout_.job.core_pools[static_cast<std::size_t>(pool)];
   if (users <= cores) return speed;
   // Rounded up, so that what ends on a whole picosecond isn't found a little after it.

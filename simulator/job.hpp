@@ -101,7 +101,7 @@ struct Job {
   double transfer_interference = 1.0;
   // While a transfer is active on a device its compute stands still; see Profile.
   bool communication_on_core = false;
-  // By pool: how many cores. A device uses one while it computes and, with communication_on_core, while a
+  // By pool: how many cores, in thousandths. A device uses one while it computes and, with communication_on_core, while a
   // transfer is active on it. Where more devices of a pool use one than there are, each that computes goes on
   // at cores / users of its speed. Transfers aren't slowed: what was measured of them has that in it.
   std::vector<std::int32_t> core_pools;

@@ -239,12 +239,19 @@ class Assembler {
     }
   }
 
+  // In thousandths of a core.
+  std::int32_t core_capacity() const {
+    const double cores = cluster_.node.cores, together = profile_.cores_together;
+    return static_cast<std::int32_t>(
+        std::lround(1000 * (together > 0 ? std::clamp(together, 1.0, cores) : cores)));
+  }
+
   // The first pool of a class stands for it: its ranks are counted by their classes.
   void add_core_pools() {
     for (std::size_t pool = 0; pool < pools_.members.size(); ++pool) {
       const std::int32_t number = classes_.of_pool[pool];
       if (index(number) < job_.core_pools.size()) continue;
-      job_.core_pools.push_back(cluster_.node.cores);
+      job_.core_pools.push_back(core_capacity());
       for (std::size_t rank = 0; rank < classes_.of_rank.size(); ++rank) {
         if (pools_.of_rank[rank] != static_cast<std::int32_t>(pool)) continue;
         JobClass& rank_class = job_.classes[index(classes_.of_rank[rank])];

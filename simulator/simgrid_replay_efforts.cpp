@@ -172,7 +172,7 @@ double Replay::speed_of(std::int32_t rank_class) const {
   const double speed = device.factor / (moving ? job_.compute_interference : 1);
   const std::int32_t pool = at(job_.classes, rank_class).core_pool;
   if (pool < 0) return speed;
-  const double share = static_cast<double>(at(job_.core_pools, pool)) / at(core_users_, pool);
+  const double share = 1e-3 * static_cast<double>(at(job_.core_pools, pool)) / at(core_users_, pool);
   return speed * std::min(1.0, share);
 }
 

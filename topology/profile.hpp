@@ -91,9 +91,10 @@ struct MeasuredKernel {
   std::string source;
 };
 
-// Kernels of one kind that weren't timed themselves: base + flops / rate + bytes / bandwidth.
+// Kernels that weren't timed themselves: base + flops / rate + bytes / bandwidth.
 struct KernelFit {
   std::string kind;
+  std::string label;  // Of the Program's kernel; empty: all of the kind.
   double base_s = 0;
   double flops_per_s = 0;  // 0: flops cost nothing.
   double bytes_per_s = 0;  // 0: bytes cost nothing.
@@ -167,6 +168,9 @@ struct Profile {
   // its compute stands still, and the transfer uses the device's core. The two interference factors then have
   // no meaning. Waiting for other ranks costs nothing.
   bool communication_on_core = false;
+  // What a machine's cores do together when all are busy, in the work of one that is busy alone: less than their
+  // number where they share execution units, caches or memory. 0: as many as there are.
+  double cores_together = 0;
   // What the runtime adds to each instruction on the thread that performs it.
   double instruction_s = 0;
 

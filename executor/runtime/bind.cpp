@@ -18,8 +18,8 @@ void bind_order(const Role& role, BoundRank& bound) {
   }
 }
 
-void bind_computes(Tables& tables, const Role& role, std::byte* scratch, LaunchScratch& layout,
-                   BoundRank& bound) {
+void bind_actions(Tables& tables, const Role& role, std::byte* scratch, LaunchScratch& layout,
+                  BoundRank& bound) {
   std::vector<bool> begun(role.buffers.size());
   for (std::size_t i = 0; i < role.instructions.size(); ++i) {
     if (!std::holds_alternative<Compute>(role.instructions[i].work)) continue;
@@ -30,7 +30,7 @@ void bind_computes(Tables& tables, const Role& role, std::byte* scratch, LaunchS
 
 }  // namespace
 
-BoundRank bind_rank(const Graph& graph, const World& world, RankId rank) {
+BoundRank bind_computes(const Graph& graph, const World& world, RankId rank) {
   Tables tables(graph, world);
   const Role& role = world.role(rank);
   BoundRank bound;
@@ -39,14 +39,21 @@ BoundRank bind_rank(const Graph& graph, const World& world, RankId rank) {
   bind_order(role, bound);
   // Twice: once to learn how much scratch the largest launch takes.
   LaunchScratch layout;
-  bind_computes(tables, role, nullptr, layout, bound);
+  bind_actions(tables, role, nullptr, layout, bound);
   bound.scratch_bytes = layout.bytes();
   bound.scratch = std::make_unique<std::byte[]>(static_cast<std::size_t>(bound.scratch_bytes + 64));
   auto* const aligned =
       reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(bound.scratch.get()) + 63) / 64 * 64);
-  bind_computes(tables, role, aligned, layout, bound);
-  for (std::size_t i = 0; i < role.instructions.size(); ++i) {
-    const Work& work = role.instructions[i].work;
+  bind_actions(tables, role, aligned, layout, bound);
+  return bound;
+}
+
+BoundRank bind_rank(const Graph& graph, const World& world, RankId rank) {
+  BoundRank bound = bind_computes(graph, world, rank);
+  Tables tables(graph, world);
+  const auto& instructions = world.role(rank).instructions;
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    const Work& work = instructions[i].work;
     if (std::holds_alternative<Compute>(work) || std::holds_alternative<Copy>(work)) continue;
     bound.instructions[i].exchange = bind_exchange(tables, rank, static_cast<std::int32_t>(i));
   }

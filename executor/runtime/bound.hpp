@@ -122,5 +122,7 @@ struct BoundRank {
 // sees one dimension divided in two ways, a source that nobody has. REQUIRES: verify(program) is empty, a
 // memory plan has placed every buffer, and the program was lowered from `graph`.
 BoundRank bind_rank(const Graph& graph, const World& world, RankId rank);
+// Without what it does with others: needs no memory of theirs.
+BoundRank bind_computes(const Graph& graph, const World& world, RankId rank);
 
 }  // namespace orrery::host

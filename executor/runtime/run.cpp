@@ -35,7 +35,8 @@ RecordOptions record_options(const RunOptions& options) {
 }
 
 // The memory of these ranks, one after the other.
-std::size_t total_bytes(const Program& program, const std::vector<RankId>& ranks, const RecordOptions& record) {
+std::size_t total_bytes(const Program& program, const std::vector<RankId>& ranks,
+                        const RecordOptions& record) {
   std::int64_t bytes = 0;
   for (const RankId rank : ranks) {
     bytes += layout_of(program.roles[program.role_of[rank.index()].index()], record).bytes;
@@ -180,7 +181,8 @@ RunResult run_joined(const Graph& graph, const Program& program, const RunOption
   }
   const launch::HostSegment shared = launch::share_on_host(rendezvous, bytes);
   const launch::SharedSegment mirror =
-      far.empty() ? launch::SharedSegment() : launch::SharedSegment::anonymous(total_bytes(program, far, record));
+      far.empty() ? launch::SharedSegment()
+                  : launch::SharedSegment::anonymous(total_bytes(program, far, record));
   std::vector<std::byte*> by_rank(program.role_of.size(), nullptr);
   divide(program, near, record, shared.segment.bytes().data(), by_rank);
   divide(program, far, record, mirror.bytes().data(), by_rank);
@@ -192,7 +194,8 @@ RunResult run_joined(const Graph& graph, const Program& program, const RunOption
   mesh_options.peers.emplace();
   for (const RankId rank : far) mesh_options.peers->push_back(rank.value);
   launch::Mesh mesh = launch::connect_mesh(rendezvous, mesh_options);
-  const launch::Watchdog watchdog(page, self.value, watchdog_options(program, options), rendezvous.take_watch_connections());
+  const launch::Watchdog watchdog(page, self.value, watchdog_options(program, options),
+                                  rendezvous.take_watch_connections());
   launch::join_page(page, self.value);
   try {
     RankRun run(graph, world, self, options);

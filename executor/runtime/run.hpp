@@ -1,7 +1,7 @@
 #pragma once
 // Runs a Program for real, training on what the callbacks bring, and back come losses, norms, a hash of the
-// parameters and the Timeline of what happened. Ranks are threads of this process, processes that it forks, or
-// processes that somebody else has launched, on one host or several: the results are the same bits.
+// parameters and the Timeline of what happened. Ranks are threads of this process, processes that it forks,
+// or processes that somebody else has launched, on one host or several: the results are the same bits.
 
 #include <array>
 #include <chrono>
@@ -33,16 +33,16 @@ struct RunResult {
   std::vector<double> step_s;          // By step after the warm-up: from the slowest rank's end to its next.
   std::array<std::uint64_t, 2> parameter_hash = {};
   std::int64_t peak_memory_bytes = 0;  // Of the largest arena: all that the memory plan knows of.
-  std::int64_t workspace_bytes = 0;    // Beside it, of the rank that has most: what ops of one launch pass on.
-  Timeline timeline;                   // Of the recorded step of median length.
+  std::int64_t workspace_bytes = 0;  // Beside it, of the rank that has most: what ops of one launch pass on.
+  Timeline timeline;                 // Of the recorded step of median length.
 };
 
 // Ranks that have work. The others idle, and need neither threads nor processes.
 std::vector<RankId> active_ranks(const Program& program);
 
-// All THROW Error(kRuntime) naming the rank that failed, died or hung, with the step and the instruction where
-// it was; no thread or process is left then. REQUIRES: verify(program) is empty, memory plans have placed
-// every buffer (planner/place_buffers.hpp), and the program was lowered from `graph`.
+// All THROW Error(kRuntime) naming the rank that failed, died or hung, with the step and the instruction
+// where it was; no thread or process is left then. REQUIRES: verify(program) is empty, memory plans have
+// placed every buffer (planner/place_buffers.hpp), and the program was lowered from `graph`.
 RunResult run_threads(const Graph& graph, const Program& program, const RunOptions& options);
 // REQUIRES: no other thread runs (it forks).
 RunResult run_processes(const Graph& graph, const Program& program, const RunOptions& options);

@@ -32,7 +32,7 @@ host::RunResult train(const Graph& graph, const Plan& plan, std::int64_t steps) 
   options.initial.deviation = 0.3;
   host::RunCallbacks callbacks;
   callbacks.inputs = [&](std::int64_t step, std::int32_t microbatch, TensorId input,
-                                 std::span<std::int64_t> to) { tokens(graph, step, microbatch, input, to); };
+                         std::span<std::int64_t> to) { tokens(graph, step, microbatch, input, to); };
   callbacks.clip_norm = 1;
   callbacks.optimizer = [&](std::int64_t step) {
     host::AdamWSettings settings;
