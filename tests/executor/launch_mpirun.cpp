@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 
 #include "executor/launch/handshake.hpp"
 #include "executor/launch/mesh.hpp"
@@ -61,7 +62,7 @@ TEST_CASE("a rank that mpirun has launched", "[.launched]") {
 
 TEST_CASE("ranks launched by mpirun meet", "[launch]") {
   if (run_shell("mpirun --version 2>/dev/null").text.find("Open MPI") == std::string::npos) {
-    WARN("skipped: no mpirun of Open MPI");
+    std::cout << "skipped: no mpirun of Open MPI\n";
     return;
   }
   const Said said = run_shell(fmt::format(
