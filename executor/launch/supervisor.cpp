@@ -94,14 +94,24 @@ struct Child {
 
 class Run {
  public:
-  Run(int ranks, const SupervisorOptions& options, const RankWork& work)
+  Run(int ranks, const SupervisorOptions& options)
       : options_(options), page_(SharedSegment::anonymous(StatusPage::bytes(ranks)), ranks) {
     result_.ranks.resize(static_cast<std::size_t>(ranks));
     children_.resize(static_cast<std::size_t>(ranks));
-    start(work);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  ~Run() {  // Something was thrown while ranks ran.
+    if (first_ > 0 && !finished_) killpg(first_, SIGKILL);
+    for (int rank = 0; rank < page_.world_size() && !finished_; ++rank) {
+      const pid_t pid = child(rank).pid;
+      if (pid > 0 && (rank == 0 || child(rank).runs)) waitpid(pid, nullptr, 0);
+    }
   }
 
-  RunResult watch() {
+  RunResult watch(const RankWork& work) {
+    start(work);
     while (running() > 0) {
       wait();
       if (const int signal = signals_.next_interrupt(); signal != 0) interrupt(signal);
@@ -139,18 +149,14 @@ class Run {
         children_.clear();  // The other ranks' pipes.
         be_rank(rank, parent, first_, written, page_, work);
       }
-      if (pid < 0) give_up(rank, errno);
+      if (pid < 0) {
+        fail(ErrorKind::kRuntime, "no process for rank {}: {}", rank, std::generic_category().message(errno));
+      }
       child(rank).pid = pid;
       if (rank == 0) first_ = pid;
       setpgid(pid, first_);  // Here as well: whoever of us two is first.
       fcntl(ends[0], F_SETFL, O_NONBLOCK);
     }
-  }
-
-  [[noreturn]] void give_up(int rank, int code) {
-    if (rank > 0) killpg(first_, SIGKILL);
-    for (int started = 0; started < rank; ++started) waitpid(child(started).pid, nullptr, 0);
-    fail(ErrorKind::kRuntime, "no process for rank {}: {}", rank, std::generic_category().message(code));
   }
 
   void wait() {
@@ -241,6 +247,7 @@ class Run {
   void finish() {
     killpg(first_, SIGKILL);  // What the ranks may have started and left.
     waitpid(first_, nullptr, 0);
+    finished_ = true;
     for (Child& one : children_) {
       listen(one);
       if (!one.line.empty()) say(static_cast<int>(&one - children_.data()), one.line);
@@ -256,7 +263,8 @@ class Run {
   SignalInbox signals_;
   std::vector<Child> children_;
   RunResult result_;
-  pid_t first_ = 0;    // Rank 0's process, which gives the group its number.
+  pid_t first_ = 0;  // Rank 0's process, which gives the group its number.
+  bool finished_ = false;
   int signalled_ = 0;  // What was sent last to all.
   std::chrono::steady_clock::time_point asked_;
   std::optional<std::chrono::steady_clock::time_point> ended_;
@@ -277,7 +285,8 @@ Membership forked_membership(int rank, int ranks, const Listener& listener) {
 }
 
 RunResult run_ranks(int ranks, const SupervisorOptions& options, const RankWork& work) {
-  return Run(ranks, options, work).watch();
+  if (ranks < 1) fail(ErrorKind::kUsage, "{} ranks; expected at least one", ranks);
+  return Run(ranks, options).watch(work);
 }
 
 }  // namespace orrery::launch

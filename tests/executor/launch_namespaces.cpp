@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <iostream>
 
 #include "executor/launch/mesh.hpp"
 #include "executor/launch/shared_segment.hpp"
@@ -81,7 +82,7 @@ TEST_CASE("ranks meet between two network namespaces", "[launch]") {
     return text;
   });
   if (said[0].starts_with("skipped") || said[1].starts_with("skipped")) {
-    WARN(said[0] << " " << said[1]);
+    std::cout << (said[0].starts_with("skipped") ? said[0] : said[1]) << "\n";
     return;
   }
   // Step s brings rank r what rank r − s (mod 4) sent.

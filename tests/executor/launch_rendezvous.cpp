@@ -3,6 +3,8 @@
 
 #include <poll.h>
 
+#include <iostream>
+
 #include "executor/launch/mesh.hpp"
 #include "executor/launch/wire.hpp"
 #include "tests/executor/launch_processes.hpp"
@@ -146,7 +148,7 @@ TEST_CASE("the ranks of a mesh send each other what doesn't fit into buffers", "
   try {
     Listener tried = listen_at(host, 0);
   } catch (const Error& error) {
-    WARN("skipped: " << error.what());
+    std::cout << "skipped: " << error.what() << "\n";
     return;
   }
   const std::uint16_t port = free_port(host);

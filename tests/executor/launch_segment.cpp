@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <iostream>
 #include <set>
 
 #include "executor/launch/shared_segment.hpp"
@@ -88,7 +89,7 @@ TEST_CASE("a full /dev/shm is an error and leaves nothing", "[launch]") {
     return "fits";
   });
   if (said[0].starts_with("skipped")) {
-    WARN(said[0]);
+    std::cout << said[0] << "\n";
     return;
   }
   CHECK(said[0] ==

@@ -193,6 +193,25 @@ TEST_CASE("forked ranks meet, connect and lose one", "[launch]") {
                                  : ""));
 }
 
+TEST_CASE("no rank outlives an exception of the caller's own", "[launch]") {
+  SupervisorOptions options = quick();
+  options.on_line = [](int, std::string_view) { throw Error(ErrorKind::kInput, "no room for a line"); };
+  Pids pids;
+  const auto run = [&] {
+    run_ranks(3, options, [&](int rank, const StatusPage&) -> int {
+      hang([&] {
+        pids.note(rank);
+        while (pids.list()[0] == 0 || pids.list()[1] == 0 || pids.list()[2] == 0)
+          std::this_thread::sleep_for(1ms);
+        fmt::print(stderr, "a line\n");
+      });
+    });
+  };
+  CHECK_THROWS_WITH(run(), "no room for a line");
+  check_no_process_left(pids, 3);
+  CHECK_THROWS_AS(run_ranks(0, quick(), [](int, const StatusPage&) { return 0; }), Error);
+}
+
 TEST_CASE("an interrupt ends all ranks", "[launch]") {
   Pids pids;
   const test::Process caller = test::start([&] {
