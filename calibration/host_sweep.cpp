@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/transformer.hpp"
 #include "planner/lower.hpp"
 #include "planner/place_buffers.hpp"
@@ -19,7 +21,7 @@ TransformerConfig one_layer(std::int64_t hidden) {
   config.layers = 1;
   config.head_dim = 32;
   config.heads = hidden / config.head_dim;
-  config.kv_heads = config.heads / 2;
+  config.kv_heads = std::max<std::int64_t>(2, config.heads / 2);
   config.ffn = 3 * hidden;
   config.vocab = 256;
   config.max_positions = 1024;
