@@ -19,9 +19,11 @@ endif()
 set_source_files_properties(${folder}/loops_scalar.cpp PROPERTIES COMPILE_OPTIONS "${loops_flags}")
 set_source_files_properties(${folder}/loops_avx2.cpp PROPERTIES COMPILE_OPTIONS "${loops_flags};${avx2_flags}")
 set_source_files_properties(${folder}/loops_avx512.cpp PROPERTIES COMPILE_OPTIONS "${loops_flags};${avx512_flags}")
-# The precompiled header is for the processor that everything else is compiled for.
+# Plain loops, which -O3 alone makes vectors of.
+set_source_files_properties(${folder}/convert.cpp ${folder}/exact_sum.cpp PROPERTIES COMPILE_OPTIONS -O3)
+# The precompiled header is for the options that everything else is compiled with.
 set_source_files_properties(${folder}/loops_scalar.cpp ${folder}/loops_avx2.cpp ${folder}/loops_avx512.cpp
-  PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+  ${folder}/convert.cpp ${folder}/exact_sum.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 
 if(ORRERY_ONEDNN)
   find_library(DNNL_LIBRARY dnnl)

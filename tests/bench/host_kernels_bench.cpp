@@ -25,7 +25,8 @@ std::vector<float> numbers(std::size_t n) {
 }
 
 TensorView view_of(std::vector<float>& values) {
-  return {reinterpret_cast<std::byte*>(values.data()), DType::kFp32, static_cast<std::int64_t>(values.size())};
+  return {reinterpret_cast<std::byte*>(values.data()), DType::kFp32,
+          static_cast<std::int64_t>(values.size())};
 }
 
 void set_rate(benchmark::State& state, double items) {
@@ -125,12 +126,16 @@ void rows(benchmark::State& state, OpKind kind, int inputs, int outputs, bool we
   const DimId b = bench.dim(DimRole::kBatch, 1), s = bench.dim(DimRole::kSequence, 512);
   const DimId h = bench.dim(DimRole::kHidden, 1024);
   for (int i = 0; i < inputs; ++i) {
-    if (weight && i == 1) bench.reads({h});
-    else bench.reads({b, s, h});
+    if (weight && i == 1)
+      bench.reads({h});
+    else
+      bench.reads({b, s, h});
   }
   for (int i = 0; i < outputs; ++i) {
-    if (weight && i == 1) bench.writes({h});
-    else bench.writes({b, s, h});
+    if (weight && i == 1)
+      bench.writes({h});
+    else
+      bench.writes({b, s, h});
   }
   bench.op.kind = kind;
   bench.run(state, 512.0 * 1024.0);
