@@ -27,5 +27,6 @@ void add_diagnose(CLI::App& app);
 void add_collective(CLI::App& app);
 void add_fabric(CLI::App& app);
 void add_remap(CLI::App& app);
+void add_compare(CLI::App& app);
 
 }  // namespace orrery
