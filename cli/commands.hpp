@@ -28,5 +28,6 @@ void add_collective(CLI::App& app);
 void add_fabric(CLI::App& app);
 void add_remap(CLI::App& app);
 void add_run(CLI::App& app);
+void add_compare(CLI::App& app);
 
 }  // namespace orrery

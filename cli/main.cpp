@@ -31,7 +31,8 @@ constexpr const char* kFooter =
     "  orrery fabric scenarios/fabric-ecmp.yaml\n"
     "  orrery diagnose matrix.txt job.log\n"
     "  orrery plan import train_gpt3.sh --node dgx-h100 --nodes 128\n"
-    "  orrery remap scenarios/faults-node-lost.yaml\n\n"
+    "  orrery remap scenarios/faults-node-lost.yaml\n"
+    "  orrery compare predicted.json measured.json\n\n"
     "Exit codes:\n"
     "  0 fine   2 wrong usage   3 bad input file   4 the plan can't work (out of memory, indivisible)\n"
     "  5 failed while running   6 disagreement found";
@@ -90,6 +91,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_fabric(app);
   orrery::add_remap(app);
   orrery::add_run(app);
+  orrery::add_compare(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {

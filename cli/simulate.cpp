@@ -17,6 +17,7 @@
 #include "cli/output.hpp"
 #include "cli/prepare.hpp"
 #include "cli/progress.hpp"
+#include "model/timeline_json.hpp"
 #include "planner/lower.hpp"
 #include "planner/memory.hpp"
 #include "report/summary.hpp"
@@ -28,7 +29,7 @@ namespace orrery {
 namespace {
 
 struct Options {
-  std::string file, json, trace, program, engine, passes;
+  std::string file, json, trace, program, timeline, engine, passes;
   Overrides overrides;
   double tolerance = kEngineTolerance;
   int threads = 0;
@@ -111,7 +112,7 @@ Summary summarize_job(const Options& options, const Prepared& prepared, const Jo
 
 bool standard_output_taken(const Options& options, const Scenario& scenario) {
   return is_standard_output(scenario.output.json) || is_standard_output(scenario.output.trace) ||
-         is_standard_output(options.program);
+         is_standard_output(options.program) || is_standard_output(options.timeline);
 }
 
 // THROWS Error(kDisagreement) when both engines ran and differ.
@@ -140,6 +141,10 @@ void write_results(const Options& options, const Prepared& prepared, const Progr
   if (!options.program.empty()) {
     write_file(options.program, [&](std::ostream& out) { out << to_text(program); });
   }
+  if (!options.timeline.empty()) {
+    write_file(options.timeline,
+               [&](std::ostream& out) { out << to_json(record_timeline(program, timeline)); });
+  }
   if (standard_output_taken(options, scenario)) {
     for (const std::string& warning : summary.warnings) warn(warning);
   } else {
@@ -160,7 +165,8 @@ void simulate_file(const Options& options) {
   Scenario& scenario = prepared.scenario;
   apply(options, scenario);
   for (const std::filesystem::path& file :
-       {scenario.output.json, scenario.output.trace, std::filesystem::path(options.program)}) {
+       {scenario.output.json, scenario.output.trace, std::filesystem::path(options.program),
+        std::filesystem::path(options.timeline)}) {
     if (!file.empty()) expect_writable(file);
   }
   if (options.verbose) print_background(prepared);
@@ -200,6 +206,8 @@ void add_simulate(CLI::App& app) {
   add_json(*command, options->json);
   command->add_option("--trace", options->trace, "Write a trace for ui.perfetto.dev to this file");
   command->add_option("--program", options->program, "Write the Program, what each rank does, as text");
+  command->add_option("--timeline", options->timeline,
+                      "Write when each instruction runs, for orrery compare");
   add_overrides(*command, options->overrides);
   command->add_option("--engine", options->engine, "Simulation engine; both also compares them")
       ->check(CLI::IsMember({"fast", "simgrid", "both"}));

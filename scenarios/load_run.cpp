@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+#include "scenarios/profile_file.hpp"
 #include "scenarios/sections.hpp"
 #include "simulator/collective_cost.hpp"
 
@@ -77,6 +79,18 @@ void read_nccl(const Section& section, const NodeType& node, CollectiveCosts& co
                               costs.nccl_minor));
 }
 
+// Figures of the scenario itself come after those of the file, and win.
+void read_measured(const Section& section, const GpuType& device, Profile& profile) {
+  std::filesystem::path path;
+  section.file("file", path);
+  if (path.empty()) return;
+  try {
+    read_profile_file(path, device, profile);
+  } catch (const Error& error) {
+    section.fault("file", error.what());
+  }
+}
+
 }  // namespace
 
 void read_profile(const Section& file, Scenario& scenario) {
@@ -84,6 +98,7 @@ void read_profile(const Section& file, Scenario& scenario) {
   if (node == nullptr) return;
   const Section section(*node, "profile", "profile", file.faults());
   Profile& profile = scenario.profile;
+  read_measured(section, scenario.cluster.node.gpu, profile);
   section.number("matmul_efficiency", profile.matmul_efficiency, 0.01, 1);
   section.number("attention_efficiency", profile.attention_efficiency, 0.01, 1);
   section.number("attention_backward_efficiency", profile.attention_backward_efficiency, 0.01, 1);

@@ -1,6 +1,6 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap
+set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
@@ -15,6 +15,7 @@ set -l partition "__fish_seen_subcommand_from partition"
 set -l fabric "__fish_seen_subcommand_from fabric"
 set -l placement "__fish_seen_subcommand_from placement"
 set -l remap "__fish_seen_subcommand_from remap"
+set -l compare "__fish_seen_subcommand_from compare"
 set -l validate "__fish_seen_subcommand_from validate"
 
 complete -c orrery -l help -d "Print help"
@@ -36,6 +37,7 @@ complete -c orrery -n "$top" -f -a fabric -d "Compare routings of the network be
 complete -c orrery -n "$top" -f -a placement -d "Compare which GPU, NIC and CPU each rank gets"
 
 complete -c orrery -n "$top" -f -a remap -d "Compare what a run does about faults: nothing, new rings, new groups"
+complete -c orrery -n "$top" -f -a compare -d "Hold a measured timeline against the predicted one"
 
 complete -c orrery -n "$graph_actions" -f -a check -d "Name everything that is wrong with a graph or trace"
 complete -c orrery -n "$graph_actions" -f -a explain -d "Show what a graph or trace comes to"
@@ -67,6 +69,7 @@ complete -c orrery -n "$actions" -f -a show -d "Write out what a scenario comes 
 complete -c orrery -n "$simulate" -r -l json -d "Write the figures as JSON; - is standard output"
 complete -c orrery -n "$simulate" -r -l trace -d "Write a trace for ui.perfetto.dev"
 complete -c orrery -n "$simulate" -r -l program -d "Write the Program as text"
+complete -c orrery -n "$simulate" -r -l timeline -d "Write when each instruction runs, for orrery compare"
 complete -c orrery -n "$simulate" -x -l engine -a "fast simgrid both" -d "Simulation engine"
 complete -c orrery -n "$simulate" -x -l engine-tolerance -d "Part of the step up to which both engines agree"
 complete -c orrery -n "$simulate" -x -l passes -a "all none default merge-collectives split-collectives async-collectives split-optimizer" -d "Rewrites of lowering"
@@ -94,6 +97,9 @@ complete -c orrery -n "$placement" -x -l nic-prefix -d "Of the NICs' names in th
 complete -c orrery -n "$remap" -x -l policy -a "all static re-ring re-group" -d "The one to look at"
 complete -c orrery -n "$remap" -x -l steps -d "Steps of the run"
 complete -c orrery -n "$remap" -r -l json -d "Write the figures as JSON; - is standard output"
+complete -c orrery -n "$compare" -r -l json -d "Write the figures as JSON; - is standard output"
+complete -c orrery -n "$compare" -x -l threshold -d "End with 6 above this part of the measured step"
+complete -c orrery -n "$compare" -l all -d "List everything, not only the largest"
 complete -c orrery -n "$validate" -r -l json -d "Write groups, refusals and rows as JSON"
 complete -c orrery -n "$validate" -r -l markdown -d "Write the tables as Markdown"
 complete -c orrery -n "$validate" -l calibrated -d "Fit to one collective of a machine, predict its others"

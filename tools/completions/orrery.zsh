@@ -103,6 +103,7 @@ _orrery() {
     'collective:time one collective over a sweep of sizes'
     'diagnose:find what holds a machine or a job back'
     'remap:compare what a run does about faults'
+    'compare:hold a measured timeline against the predicted one'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
     '1:command:->command' '*::argument:->arguments'
@@ -113,7 +114,7 @@ _orrery() {
         simulate)
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
             '--trace[write a trace for ui.perfetto.dev]:file:_files' '--program[write the Program as text]:file:_files' \
-            "$_orrery_set" '--engine[simulation engine]:engine:(fast simgrid both)' '--threads[threads to lower with]:number' \
+            '--timeline[write when each instruction runs]:file:_files' "$_orrery_set" '--engine[simulation engine]:engine:(fast simgrid both)' '--threads[threads to lower with]:number' \
             '--engine-tolerance[part of the step up to which both engines agree]:fraction' \
             '--passes[rewrites of lowering]:passes:(all none default merge-collectives split-collectives async-collectives split-optimizer)' \
             '--no-fold[simulate every rank]' '--allow-oom[only warn when memory is short]' \
@@ -156,6 +157,10 @@ _orrery() {
           _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
             '--policy[the one to look at]:policy:(all static re-ring re-group)' '--steps[steps of the run]:number' \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
+        compare)
+          _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
+            '--threshold[end with 6 above this part of the measured step]:fraction' '--all[list everything]' \
+            '1:predicted timeline:_files -g "*.json"' '2:measured timeline:_files -g "*.json"' ;;
         validate)
           _arguments '--help[print help]' '--json[write groups, refusals and rows as JSON]:file:_files' \
             '--markdown[write the tables as Markdown]:file:_files' '--calibrated[fit to one collective of a machine, predict its others]' '--rows[list every predicted row]' \
