@@ -122,8 +122,9 @@ class HostFitter {
     profile.cores_together = measured_.cores_together;
     kernels();
     transfers();
-    note(fmt::format("instruction_s {:.3g} s, cores_together {:.3g} of {}", profile.instruction_s,
-                     profile.cores_together, measured_.cores));
+    note(fmt::format("instruction {:.4g}", profile.instruction_s));
+    note(fmt::format("cores_together {:.4g}", profile.cores_together));
+    note("communication_on_core true");
     std::stable_sort(result_.errors.begin(), result_.errors.end(),
                      [](const FitError& a, const FitError& b) { return a.median > b.median; });
     return std::move(result_);
@@ -164,8 +165,6 @@ class HostFitter {
       if (points.size() >= kLeastShapes) add_fit(kind_of[label], label, points);
     }
     for (const auto& [kind, points] : of_kind) add_fit(kind, "", points);
-    note(fmt::format("{} kernels and fits for {} labels and {} kinds", measured_.kernels.size(),
-                     of_label.size(), of_kind.size()));
   }
 
   void add_fit(const std::string& kind, const std::string& label, const std::vector<Point>& points) {
@@ -202,7 +201,6 @@ class HostFitter {
       result_.errors.push_back(
           error_of(kind == "message" ? kind : fmt::format("{} of {}", kind, ranks), ratios));
     }
-    note(fmt::format("{} kinds and sizes of groups of transfers", all.size()));
   }
 
   const HostMeasurements& measured_;

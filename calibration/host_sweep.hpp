@@ -31,7 +31,7 @@ struct TransferSweep {
 // The kernels that a plan needs: one rank of each of its roles.
 ComputeSweep plan_sweep(const std::string& name, const Graph& graph, const Plan& plan);
 
-// One layer of a decoder in several widths, lengths, micro-batches and tensor-parallel degrees, so that fits
+// A small decoder in several widths, lengths, micro-batches and tensor-parallel degrees, so that fits
 // see every kernel of dense models in a range of sizes.
 std::vector<ComputeSweep> general_sweeps();
 

@@ -28,6 +28,7 @@ void add_collective(CLI::App& app);
 void add_fabric(CLI::App& app);
 void add_remap(CLI::App& app);
 void add_run(CLI::App& app);
+void add_calibrate(CLI::App& app);
 void add_compare(CLI::App& app);
 
 }  // namespace orrery

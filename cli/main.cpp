@@ -91,6 +91,7 @@ int run(int argc, const char* const* argv) {
   orrery::add_fabric(app);
   orrery::add_remap(app);
   orrery::add_run(app);
+  orrery::add_calibrate(app);
   orrery::add_compare(app);
   try {
     app.parse(argc, argv);

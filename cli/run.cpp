@@ -19,6 +19,7 @@
 #include "executor/launch/membership.hpp"
 #include "executor/train/training.hpp"
 #include "model/program_hash.hpp"
+#include "model/timeline_json.hpp"
 #include "planner/lower.hpp"
 #include "planner/place_buffers.hpp"
 #include "report/run_report.hpp"
@@ -29,7 +30,7 @@ namespace orrery {
 namespace {
 
 struct Options {
-  std::string file, json, trace, log;
+  std::string file, json, trace, log, timeline;
   std::optional<std::int64_t> steps;
   double watchdog_s = 60;
   Overrides overrides;
@@ -117,8 +118,8 @@ class Joined {
       : membership_(membership) {
     const auto wanted = std::ssize(host::active_ranks(program));
     if (wanted != membership.world_size) {
-      fail(ErrorKind::kUsage, "{} has launched {} ranks; the plan has {}: launch as many", membership.launched_by,
-           membership.world_size, wanted);
+      fail(ErrorKind::kUsage, "{} has launched {} ranks; the plan has {}: launch as many",
+           membership.launched_by, membership.world_size, wanted);
     }
     rendezvous_.emplace(membership);
     launch::Identity identity;
@@ -145,6 +146,12 @@ void write_results(const Options& options, const Prepared& prepared, const Progr
   if (!options.trace.empty()) {
     write_file(options.trace, [&](std::ostream& out) { write_trace(out, program, result.timeline); });
   }
+  if (!options.timeline.empty()) {
+    TimelineRecord record = record_timeline(program, result.timeline);
+    record.measured = true;
+    record.step_time_s = summary.step_time_s();
+    write_file(options.timeline, [&](std::ostream& out) { out << to_json(record); });
+  }
   if (!options.json.empty()) {
     write_file(options.json, [&](std::ostream& out) { out << to_json(summary, prepared.scenario); });
   }
@@ -157,7 +164,7 @@ void run_file(const Options& options) {
   Scenario& scenario = prepared.scenario;
   if (options.steps) scenario.training.steps = *options.steps;
   const bool reports = !membership || membership->rank == 0;
-  for (const std::string& file : {options.json, options.trace, options.log}) {
+  for (const std::string& file : {options.json, options.trace, options.log, options.timeline}) {
     if (!file.empty() && reports) expect_writable(file);
   }
   Program program = lower(prepared.graph, prepared.plan);
@@ -199,12 +206,16 @@ void add_run(CLI::App& app) {
   command->add_option("FILE", options->file, "Scenario file (YAML)")->required();
   add_json(*command, options->json);
   command->add_option("--trace", options->trace, "Write a trace for ui.perfetto.dev to this file");
+  command->add_option("--timeline", options->timeline,
+                      "Write when each instruction ran, for orrery compare, to this file");
   command->add_option("--log", options->log,
                       "Write loss, gradient norm and learning rate of every step, as JSON lines");
   command->add_option("--steps", options->steps, "Steps to train, instead of training.steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000'000}));
   command->add_flag("--processes", options->processes, "Ranks are processes that share memory, not threads");
-  command->add_option("--watchdog", options->watchdog_s, "Seconds without a sign of life after which a rank ends the run")
+  command
+      ->add_option("--watchdog", options->watchdog_s,
+                   "Seconds without a sign of life after which a rank ends the run")
       ->check(CLI::Range(0.1, 86'400.0))
       ->capture_default_str();
   command->add_flag("--pin", options->pin, "Keep each rank on a core of its own");

@@ -5,7 +5,13 @@
 
 namespace orrery {
 
-std::string program_hash(const Program& program) { return text_hash(to_text(program)); }
+std::string program_hash(const Program& program) {
+  Program unplaced = program;
+  for (Role& role : unplaced.roles) {
+    for (Buffer& buffer : role.buffers) buffer.offset = -1;
+  }
+  return text_hash(to_text(unplaced));
+}
 
 std::string text_hash(std::string_view text) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());

@@ -11,7 +11,7 @@ namespace orrery {
 // 32 hexadecimal digits: XXH3.
 std::string text_hash(std::string_view text);
 
-// 32 hexadecimal digits: XXH3 of to_text(program). REQUIRES: as to_text.
+// 32 hexadecimal digits: XXH3 of to_text(program), wherever its buffers lie. REQUIRES: as to_text.
 std::string program_hash(const Program& program);
 
 }  // namespace orrery

@@ -1,14 +1,13 @@
 #include "model/timeline_json.hpp"
 
 #include <fmt/format.h>
-#include <xxhash.h>
-
 #include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
 
 #include "base/error.hpp"
 #include "model/json_tree.hpp"
+#include "model/program_hash.hpp"
 
 namespace orrery {
 namespace {
@@ -103,11 +102,6 @@ RecordedClass read_class(const JsonObject& entry, std::set<std::int32_t>& seen) 
 }
 
 }  // namespace
-
-std::string program_hash(const Program& program) {
-  const std::string text = to_text(program);
-  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
-}
 
 TimelineRecord record_timeline(const Program& program, const Timeline& timeline) {
   TimelineRecord record;

@@ -43,8 +43,8 @@ struct RecordedClock {
 };
 
 struct TimelineRecord {
-  std::string program;  // Its name, for reports.
-  std::string program_hash;
+  std::string program;       // Its name, for reports.
+  std::string program_hash;  // model/program_hash.hpp
   bool measured = false;
   std::int32_t steps = 1;  // Simulated until the period settled, or measured.
   double step_time_s = 0;
@@ -55,9 +55,6 @@ struct TimelineRecord {
   std::optional<double> traced_step_s, untraced_step_s;
   bool operator==(const TimelineRecord&) const = default;
 };
-
-// Of everything that a Program says, as 16 hexadecimal digits: two files with equal ones are of one Program.
-std::string program_hash(const Program& program);
 
 // Of a prediction; a measurement changes `measured`, clocks and step times.
 TimelineRecord record_timeline(const Program& program, const Timeline& timeline);

@@ -41,6 +41,7 @@ constexpr std::array kFigures{
     Figure{"graph_node_s", "graph_node", &Profile::graph_node_s, 0, 1},
     Figure{"kernel_floor_s", "kernel_floor", &Profile::kernel_floor_s, 0, 1},
     Figure{"instruction_s", "instruction", &Profile::instruction_s, 0, 1},
+    Figure{"cores_together", "cores_together", &Profile::cores_together, 0, 4096},
     Figure{"compute_interference", "compute_interference", &Profile::compute_interference, 1, 100},
     Figure{"transfer_interference", "transfer_interference", &Profile::transfer_interference, 1, 100},
     Figure{"step_latency_s", "step_latency", &Profile::step_latency_s, 0, 1},
@@ -87,6 +88,7 @@ Json to_json(const MeasuredKernel& kernel) {
 
 Json to_json(const KernelFit& fit) {
   const Json entry = {{"kind", fit.kind},
+                      {"label", fit.label},
                       {"base_s", fit.base_s},
                       {"flops_per_s", fit.flops_per_s},
                       {"bytes_per_s", fit.bytes_per_s}};
@@ -166,9 +168,10 @@ MeasuredKernel read_kernel(const JsonObject& entry) {
 }
 
 KernelFit read_kernel_fit(const JsonObject& entry) {
-  entry.only({"kind", "base_s", "flops_per_s", "bytes_per_s", "sigma", "samples", "source"});
+  entry.only({"kind", "label", "base_s", "flops_per_s", "bytes_per_s", "sigma", "samples", "source"});
   KernelFit fit;
   fit.kind = kernel_kind(entry);
+  if (entry.has("label")) fit.label = entry.text("label");
   fit.base_s = entry.number("base_s", 0, kLongest);
   fit.flops_per_s = entry.number("flops_per_s", 0, 1e24);
   fit.bytes_per_s = entry.number("bytes_per_s", 0, 1e24);
@@ -222,8 +225,8 @@ void read_figures(const JsonObject& figures, Profile& profile) {
   figures.only({kFigures[0].key, kFigures[1].key, kFigures[2].key, kFigures[3].key, kFigures[4].key,
                 kFigures[5].key, kFigures[6].key, kFigures[7].key, kFigures[8].key, kFigures[9].key,
                 kFigures[10].key, kFigures[11].key, kFigures[12].key, kFigures[13].key, kFigures[14].key,
-                kOnCore});
-  static_assert(kFigures.size() == 15);
+                kFigures[15].key, kOnCore});
+  static_assert(kFigures.size() == 16);
   for (const Figure& figure : kFigures) {
     if (!figures.has(figure.key)) continue;
     const JsonObject entry = figures.object(figure.key);
@@ -243,6 +246,7 @@ void read_figures(const JsonObject& figures, Profile& profile) {
 // The fits' own deviations take the place of what was believed of the models that they replace.
 void set_errors(Profile& profile) {
   for (const KernelFit& fit : profile.kernel_fits) {
+    if (!fit.label.empty()) continue;
     KernelErrors& errors = profile.errors;
     CostError& error = fit.kind == "matmul"               ? errors.matmul
                        : fit.kind == "attention"          ? errors.attention
@@ -297,7 +301,7 @@ void read_profile_json(std::string_view text, std::string_view place, const GpuT
   read_list(file, "collectives", read.collective_fits, read_collective_fit,
             [](const CollectiveFit& fit) { return std::tuple(fit.kind, fit.ranks); });
   read_list(file, "kernel_fits", read.kernel_fits, read_kernel_fit,
-            [](const KernelFit& fit) { return std::tuple(fit.kind); });
+            [](const KernelFit& fit) { return std::tuple(fit.kind, fit.label); });
   read_list(file, "kernels", read.kernels, read_kernel, [](const MeasuredKernel& kernel) {
     return std::tuple(kernel.label, kernel.kind, kernel.dtype, kernel.m, kernel.n, kernel.k, kernel.batch,
                       kernel.flops, kernel.read_bytes, kernel.written_bytes);

@@ -42,12 +42,15 @@ class RankLoop {
     while (open > 0) {
       const std::uint32_t bell = world_.doorbell(rank_.rank);
       bool progress = false;
-      // Communication before compute, so that others don't wait for a kernel they needn't wait for.
+      // Communication before compute, and compute one instruction at a time, so that others don't wait for a
+      // kernel they needn't wait for.
       for (std::size_t s = streams_.size(); s-- > 0;) {
-        while (!ended(s) && advance(s)) {
+        bool computed = false;
+        while (!computed && !ended(s) && next_advances(s, computed)) {
           progress = true;
           if (ended(s)) --open;
         }
+        if (computed) break;
       }
       if (remote_ != nullptr && remote_->pump()) continue;
       if (progress || open == 0) continue;
@@ -78,7 +81,16 @@ class RankLoop {
     world_.header(rank_.rank).norm_squared = RankHeader::kNoNorm;
   }
 
-  // Whether the stream's next instruction, or a phase of it, could be done.
+  // As advance(); `computes` says whether that was work of this rank alone.
+  bool next_advances(std::size_t s, bool& computes) {
+    const std::int32_t index = rank_.streams[s][streams_[s].next];
+    const bool works = !rank_.instructions[static_cast<std::size_t>(index)].actions.empty();
+    if (!advance(s)) return false;
+    computes = works;
+    return true;
+  }
+
+  // Whether the stream's next instruction could be brought to its end.
   bool advance(std::size_t s) {
     StreamState& stream = streams_[s];
     const std::int32_t index = rank_.streams[s][stream.next];
@@ -124,6 +136,7 @@ class RankLoop {
       tell(index, stream, exchange);
     }
     if (!exchange.phases.empty()) return all_at(exchange.readers, stream, exchange.phases.size() + 1);
+    if (exchange.readers.empty()) return true;
     // A message's sender has nothing to do; its receiver copies in one phase.
     if (stamp.ready_ns == stamp.start_ns && all_at(exchange.readers, stream, 1)) stamp.ready_ns = now_ns();
     return all_at(exchange.readers, stream, 2);

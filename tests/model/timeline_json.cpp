@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
+#include "model/program_hash.hpp"
 #include "model/timeline_json.hpp"
 
 using namespace orrery;
