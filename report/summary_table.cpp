@@ -52,8 +52,10 @@ void add_figures(std::string& table, const Summary& summary, const Scenario& sce
   const std::string settled = summary.settled ? "" : " (unsettled)";
   row("step time", format_time(from_seconds(summary.step_time_s)) + settled, "tokens/s per GPU",
       fmt::format("{:.1f}", summary.tokens_per_s_per_gpu));
-  row("one step alone", format_time(from_seconds(summary.makespan_s)), "TFLOP/s per GPU",
-      fmt::format("{:.1f}", summary.tflops_per_gpu));
+  const bool small = summary.tflops_per_gpu < 0.1;
+  row("one step alone", format_time(from_seconds(summary.makespan_s)),
+      small ? "GFLOP/s per GPU" : "TFLOP/s per GPU",
+      fmt::format("{:.1f}", summary.tflops_per_gpu * (small ? 1000 : 1)));
   row("MFU", fmt::format("{:.2f} %", 100 * summary.mfu), "per million tokens", cost);
   if (!has_interval(summary)) return;
   add_line(table, fmt::format("  {:<18}{:>16} to {}", "90 % interval",
@@ -75,7 +77,15 @@ void add_steps_under_faults(std::string& table, const Summary& summary) {
   add_line(table, fmt::format("  steps with faults   {}; {} lost", text, format_time(from_seconds(more_s))));
 }
 
-void add_time_shares(std::string& table, const Summary& summary) {
+// Where a rank's thread does its own communication, compute that spans a transfer stood still meanwhile.
+std::string overlap_remark(const Summary& summary, const Profile& profile) {
+  if (summary.communication_fraction <= 0) return "";
+  if (profile.communication_on_core)
+    return fmt::format("   ({:.1f} % of the communication interrupts it)", 100 * summary.overlap_ratio);
+  return fmt::format("   (hides {:.1f} % of the communication)", 100 * summary.overlap_ratio);
+}
+
+void add_time_shares(std::string& table, const Summary& summary, const Profile& profile) {
   const auto row = [&](std::string_view name, double fraction, std::string_view remark) {
     add_line(table,
              fmt::format("  {:<24}{:>12}{:>10.2f} %{}", name,
@@ -89,10 +99,7 @@ void add_time_shares(std::string& table, const Summary& summary) {
     kinds += fmt::format("{}{} {:.2f} %", kinds.empty() ? "" : ", ", to_string(purpose), percent(seconds));
   }
   add_line(table, "  where the step goes, averaged over ranks");
-  row("compute", summary.compute_fraction,
-      summary.communication_fraction > 0
-          ? fmt::format("   (hides {:.1f} % of the communication)", 100 * summary.overlap_ratio)
-          : "");
+  row("compute", summary.compute_fraction, overlap_remark(summary, profile));
   row("exposed communication", summary.exposed_comm_fraction,
       waiting > 0 ? fmt::format("   ({:.2f} % is waiting for other ranks)", percent(waiting)) : "");
   if (!kinds.empty()) add_line(table, "    " + kinds);
@@ -180,7 +187,7 @@ std::string to_table(const Summary& summary, const Scenario& scenario, const Pro
   add_figures(table, summary, scenario);
   if (!scenario.faults.empty() && !summary.step_times_s.empty()) add_steps_under_faults(table, summary);
   add_gap(table, kTimeLines + memory_lines + remarks.size());
-  add_time_shares(table, summary);
+  add_time_shares(table, summary, scenario.profile);
   add_gap(table, memory_lines + remarks.size());
   if (stages > 0) add_memory(table, summary, scenario, program);
   if (stages > 0) add_gap(table, remarks.size());

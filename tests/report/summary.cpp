@@ -245,5 +245,23 @@ TEST_CASE("more stages than fit show the fullest and the emptiest", "[summary]")
   CHECK(table.find("stage4") == std::string::npos);
 }
 
+TEST_CASE("ranks that share cores have the peak of those", "[report]") {
+  Scenario scenario = scenario_of_two();
+  const auto summary = [&] {
+    return summarize(scenario, build_training_graph(tiny(), DType::kBf16), two_replicas(), program_of_two(),
+                     timeline_of_two());
+  };
+  const double own = summary().mfu;
+  scenario.cluster.node.cores = 2;  // One for each.
+  CHECK(summary().mfu == own);
+  scenario.cluster.node.cores = 1;
+  CHECK(summary().mfu == Approx(2 * own));
+  // Compute that spans a transfer of its own thread hides nothing.
+  const auto text = [&] { return to_table(summary(), scenario, program_of_two()); };
+  CHECK(text().find("of the communication interrupts it") == std::string::npos);
+  scenario.profile.communication_on_core = true;
+  CHECK(text().find("of the communication interrupts it") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace orrery
