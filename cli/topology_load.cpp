@@ -63,6 +63,8 @@ void add_topology_options(CLI::App& command, TopologyRequest& request) {
                    "Read other vendors' files as if they were NVIDIA's");
 }
 
+bool is_scenario_file(const std::string& name) { return name.ends_with(".yaml") || name.ends_with(".yml"); }
+
 std::vector<TopologyFile> load_topologies(TopologyRequest request) {
   if (!request.nic_rate.empty()) {
     const auto rate = parse_bandwidth(request.nic_rate);

@@ -15,6 +15,7 @@ std::vector<Finding> diagnose(std::span<const TopologyFile> files) {
       look_at_pcie(host, file.notes, found);
       look_at_nics(host, found);
       look_for_hidden_switches(host, found);
+      look_at_islands(host, found);
     }
     if (file.matrix) look_at_matrix(file, found);
     if (file.p2p) look_at_p2p(file, found);
@@ -23,6 +24,9 @@ std::vector<Finding> diagnose(std::span<const TopologyFile> files) {
       look_at_log(file, found);
       look_at_connections(file, found);
       look_at_settings(file, hosts, found);
+      look_for_missing_ranks(file, found);
+      look_at_proxies(file, hosts, found);
+      look_at_choices(file, hosts, found);
     }
   }
   for (const TopologyFile& file : files) look_at_notes(file, found);
@@ -35,6 +39,7 @@ std::vector<Finding> diagnose(std::span<const TopologyFile> files) {
     compare_hosts(alike, found);
   }
   look_at_ring_orders(files, found);
+  compare_versions(files, found);
   order_by_cost(found);
   return found;
 }

@@ -7,9 +7,9 @@ namespace orrery {
 const std::vector<SectionKeys>& scenario_sections() {
   static const std::vector<SectionKeys> kSections = {
       {"scenario",
-       {"name", "description", "model", "sequence", "global_batch", "cluster", "plan", "engine", "stragglers",
-        "faults", "random_faults", "watchdog", "remap", "profile", "partition", "traffic", "prices",
-        "output"}},
+       {"name",      "description", "model",  "sequence",      "global_batch", "cluster", "plan",
+        "engine",    "stragglers",  "faults", "random_faults", "watchdog",     "remap",   "profile",
+        "partition", "traffic",     "rings",  "collective",    "buckets",      "prices",  "output"}},
       {"model",
        {"name",
         "hidden",
@@ -116,7 +116,9 @@ const std::vector<SectionKeys>& scenario_sections() {
         "step_latency", "network_step_latency", "collective_base", "nvls", "nccl"}},
       {"partition", {"strategies", "pieces"}},
       {"piece", {"min", "max"}},
-      {"traffic", {"patterns", "jobs", "placement", "queue_pairs", "seeds", "post"}},
+      {"traffic", {"patterns", "jobs", "placement", "queue_pairs", "seeds", "post", "messages", "depths"}},
+      {"rings", {"order", "from", "bytes"}},
+      {"collective", {"kind", "algorithms", "begin", "end", "factor", "channels", "chunk"}},
       {"prices", {"gpu_hour", "source", "date"}},
       {"output", {"json", "trace"}},
   };

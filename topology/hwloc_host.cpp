@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "topology/host_checks.hpp"
 #include "topology/host_numbers.hpp"
+#include "topology/hwloc_trial.hpp"
 #include "topology/note_tally.hpp"
 #include "topology/pci_address.hpp"
 #include "topology/xml_tree.hpp"
@@ -271,6 +272,22 @@ void check_sets(const XmlElement& element, std::string_view file) {
   for (const XmlElement& child : element.children) check_sets(child, file);
 }
 
+HostImport import_xml(std::string_view text, std::string_view file) {
+  const Topology topology = open_topology();
+  const std::string buffer(text);
+  if (hwloc_topology_set_xmlbuffer(topology.get(), buffer.c_str(), static_cast<int>(buffer.size()) + 1) !=
+          0 ||
+      hwloc_topology_load(topology.get()) != 0)
+    fail(
+        ErrorKind::kInput,
+        "{}: libhwloc {} can't load this topology; write it with `lstopo machine.xml` of version 1.11 to 2.x",
+        file, HWLOC_VERSION);
+  return convert(topology.get(), file);
+}
+
+// A machine of 200,000 objects loads in a second.
+constexpr int kTrialSeconds = 20;
+
 }  // namespace
 
 HostImport read_hwloc_xml(std::string_view text, std::string_view file) {
@@ -282,16 +299,13 @@ HostImport read_hwloc_xml(std::string_view text, std::string_view file) {
     fail(ErrorKind::kInput, "{}: line {}: the root is <{}>; hwloc's XML begins with <topology>", file,
          root.line, root.name);
   check_sets(root, file);
-  const Topology topology = open_topology();
-  const std::string buffer(text);
-  if (hwloc_topology_set_xmlbuffer(topology.get(), buffer.c_str(), static_cast<int>(buffer.size()) + 1) !=
-          0 ||
-      hwloc_topology_load(topology.get()) != 0)
-    fail(
-        ErrorKind::kInput,
-        "{}: libhwloc {} can't load this topology; write it with `lstopo machine.xml` of version 1.11 to 2.x",
-        file, HWLOC_VERSION);
-  HostImport import = convert(topology.get(), file);
+  const auto import_it = [&] { return import_xml(text, file); };
+  if (const auto fault = fault_of_trial(import_it, kTrialSeconds))
+    fail(ErrorKind::kInput,
+         "{}: libhwloc {} {} when it loads this topology; was the file edited? Write it "
+         "with `lstopo machine.xml`",
+         file, HWLOC_VERSION, *fault);
+  HostImport import = import_it();
   Host& host = import.hosts[0];
   if (host.gpus.empty())
     import.notes.push_back({Kind::kMissing, 0, "no GPU is in this topology",

@@ -17,6 +17,7 @@ using Kind = ImportNote::Kind;
 struct Reader {
   std::string_view file;
   std::vector<ImportNote> notes = {};
+  std::size_t gpus_per_channel = 0;  // Of the first one; 0: none yet.
 
   const std::string& word(const XmlElement& element, std::string_view name) const {
     const std::string* value = element.find(name);
@@ -88,13 +89,18 @@ void Reader::check_channels(const XmlElement& element, const nccl::Graph& graph)
                      fmt::format("graph {}: nchannels is {}, and {} channels are there; those count",
                                  static_cast<int>(graph.kind), said, there),
                      ""});
-  if (graph.kind != nccl::GraphKind::kRing || there == 0) return;
-  const std::size_t gpus = graph.channels.front().gpus.size();
-  for (std::size_t c = 1; c < graph.channels.size(); ++c)
-    if (graph.channels[c].gpus.size() != gpus)
+  // Rings and trees are over all GPUs of the communicator on this node, so all channels have as many.
+  if (graph.kind != nccl::GraphKind::kRing && graph.kind != nccl::GraphKind::kTree) return;
+  for (std::size_t c = 0; c < graph.channels.size(); ++c) {
+    const std::size_t gpus = graph.channels[c].gpus.size();
+    if (gpus_per_channel == 0) gpus_per_channel = gpus;
+    if (gpus != gpus_per_channel)
       notes.push_back(
           {Kind::kSuspect, element.line,
-           fmt::format("ring {} has {} GPUs, ring 0 has {}", c, graph.channels[c].gpus.size(), gpus), ""});
+           fmt::format("{} {} has {} GPUs, the first channel has {}",
+                       graph.kind == nccl::GraphKind::kRing ? "ring" : "tree", c, gpus, gpus_per_channel),
+           ""});
+  }
 }
 
 nccl::Graph Reader::read_graph(const XmlElement& element) {
@@ -189,6 +195,9 @@ NcclGraphImport read_nccl_graphs(std::string_view text, std::string_view file,
   if (reader.whole(xml.root, "version", 0, 1 << 20) != 1)
     fail(ErrorKind::kInput, "{}: line {}: version \"{}\" of NCCL's graph files is not known; 1 is", file,
          xml.root.line, reader.word(xml.root, "version"));
+  if (xml.text_line > 0)
+    reader.notes.push_back(
+        {Kind::kSuspect, xml.text_line, "text between the tags: part of a tag may be lost", ""});
   NcclGraphImport import;
   for (const XmlElement& child : xml.root.children) {
     if (child.name != "graph")

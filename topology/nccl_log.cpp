@@ -68,6 +68,7 @@ class Reader {
     if (read_process_line(message, log_)) return;
     if (const std::string pointer = pointer_of(message); !pointer.empty() && ends_a_comm(message, pointer))
       return;
+    if (take_operation(message)) return;
     std::vector<LogConnection> connections;
     if (nccl_log::read_connection(message, connections, log_.notes)) {
       if (!connections.empty()) add_connection(message, connections.front());
@@ -83,8 +84,8 @@ class Reader {
     std::erase_if(views_, [](const View& view) {
       return view.rank < 0 && view.rings.empty() && view.trees.empty() && view.connections.empty() &&
              view.systems.empty() && view.graphs.graphs.empty() && view.tuning.empty() &&
-             view.choices.empty() && view.timings.empty() && view.nvls_heads.empty() &&
-             !view.channel_counts && view.thread_thresholds.empty();
+             view.choices.empty() && view.timings.empty() && !view.last_operation &&
+             view.nvls_heads.empty() && !view.channel_counts && view.thread_thresholds.empty();
     });
     return std::move(views_);
   }
@@ -193,6 +194,23 @@ class Reader {
     }
   }
 
+  // Any thread of the process may enter an operation; one of a communicator that the log hasn't shown says
+  // nothing of who its ranks are.
+  bool take_operation(const Message& message) {
+    std::string pointer;
+    std::optional<LogOperation> operation = nccl_log::read_operation(message, pointer);
+    if (!operation) return false;
+    for (auto view = views_.rbegin(); view != views_.rend(); ++view) {
+      if (view->host != message.host || view->pid != message.pid || pointer.empty() ||
+          view->pointer != pointer)
+        continue;
+      if (!view->last_operation || view->last_operation->number <= operation->number)
+        view->last_operation = std::move(operation);
+      return true;
+    }
+    return true;
+  }
+
   // "comm … - Destroy COMPLETE" comes from any thread of the process, after all else.
   bool ends_a_comm(const Message& message, const std::string& pointer) {
     if (message.text.find("Destroy COMPLETE") == std::string::npos &&
@@ -200,6 +218,7 @@ class Reader {
       return false;
     for (View& view : views_) {
       if (view.host != message.host || view.pid != message.pid || view.pointer != pointer) continue;
+      view.ended = true;
       return nccl_log::read_comm_line(message, view, log_.notes);
     }
     return false;

@@ -81,6 +81,16 @@ struct LogTiming {
   std::vector<std::pair<std::string, double>> phases_s;
 };
 
+// "AllReduce: opCount 1b sendbuff … count 1024 … comm 0x… [nranks=8]", as NCCL_DEBUG_SUBSYS=COLL prints when
+// a rank enters an operation.
+struct LogOperation {
+  std::int32_t rank = -1;
+  std::string function;
+  std::uint64_t number = 0;  // Counts the communicator's operations, on every rank alike.
+  std::int64_t elements = 0;
+  std::int32_t line = 0;
+};
+
 struct LogComm {
   std::string id;               // commId, or the pointer of the first rank seen; empty: neither is said.
   std::int32_t rank_count = 0;  // 0: not known.
@@ -101,7 +111,9 @@ struct LogComm {
   std::vector<LogTuningTable> tuning;           // One, but for ranks that disagree.
   std::vector<LogChoice> choices;
   std::vector<LogTiming> timings;
-  std::int32_t line = 0;  // Where it is first spoken of.
+  std::vector<LogOperation> last_operations;  // By rank: the last one that it entered, where the log says it.
+  std::int32_t ended = 0;                     // Ranks that destroyed or aborted it.
+  std::int32_t line = 0;                      // Where it is first spoken of.
 };
 
 struct LogText {

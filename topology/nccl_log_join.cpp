@@ -295,9 +295,15 @@ LogComm join_views(std::vector<View> views, std::vector<ImportNote>& notes) {
     comm.connections.insert(comm.connections.end(), view.connections.begin(), view.connections.end());
     comm.choices.insert(comm.choices.end(), view.choices.begin(), view.choices.end());
     comm.timings.insert(comm.timings.end(), view.timings.begin(), view.timings.end());
+    if (view.last_operation && view.rank >= 0) {
+      comm.last_operations.push_back(*view.last_operation);
+      comm.last_operations.back().rank = view.rank;
+    }
+    comm.ended += view.ended;
     for (LogSystem& system : view.systems) add_system(std::move(system), comm, notes);
     for (LogTuningTable& table : view.tuning) add_tuning(std::move(table), comm);
   }
+  std::ranges::stable_sort(comm.last_operations, {}, &LogOperation::rank);
   std::ranges::stable_sort(comm.connections, {}, &LogConnection::line);
   std::ranges::stable_sort(comm.trees, [](const LogTree& a, const LogTree& b) {
     return std::pair(a.channel, a.rank) < std::pair(b.channel, b.rank);

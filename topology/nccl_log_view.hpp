@@ -40,6 +40,8 @@ struct View {
   std::vector<LogTuningTable> tuning;
   std::vector<LogChoice> choices;
   std::vector<LogTiming> timings;
+  std::optional<LogOperation> last_operation;
+  bool ended = false;   // "Destroy COMPLETE" or "Abort COMPLETE".
   bool closed = false;  // "Init COMPLETE", or the counts of channels, were said.
   std::int32_t line = 0;
 };
@@ -55,6 +57,9 @@ bool read_connection(const Message& message, std::vector<LogConnection>& connect
 bool read_comm_line(const Message& message, View& view, std::vector<ImportNote>& notes);
 bool read_counts(const Message& message, View& view, std::vector<ImportNote>& notes);
 bool read_timings(const Message& message, View& view, std::vector<ImportNote>& notes);
+
+// The pointer is that of the line's communicator: "55…"; empty where it was blotted out.
+std::optional<LogOperation> read_operation(const Message& message, std::string& pointer);
 
 // Lines that speak of the process, not of a communicator.
 bool read_process_line(const Message& message, NcclLog& log);

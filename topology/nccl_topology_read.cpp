@@ -220,6 +220,8 @@ void Reader::read_pci(const XmlElement& element, std::size_t host_index, std::in
   device.lanes = number(element, "link_width", 0, 0);
   if (device.bus_id.empty())
     fail(ErrorKind::kInput, "{}: line {}: <pci> without busid=\"0000:00:00.0\"", file, element.line);
+  if (device.vendor != 0 && device.device == 0)
+    note(Kind::kAssumed, element, device.bus_id, "vendor without device: which switch it is isn't known");
   if (device.gigatransfers_per_s == 0 && word(element, "link_speed").empty())
     note(Kind::kAssumed, element, device.bus_id, "link_speed is not given; NCCL counts 8 GT/s");
   if (device.lanes == 0)
@@ -289,6 +291,9 @@ void Reader::read_net(const XmlElement& element, Host& host, std::int32_t pci, s
   nic.cpu = cpu;
   nic.name = word(element, "name");
   nic.index = number(element, "dev", -1);
+  if (nic.name.empty())
+    note(Kind::kAssumed, element, fmt::format("net dev {}", nic.index),
+         "has no name; NCCL_IB_HCA can't choose it");
   nic.port = number(element, "port", 1);
   nic.bytes_per_s = real(element, "speed", 0) * (1e6 / 8);  // From Mb/s.
   nic.latency_s = real(element, "latency", 0) / 1e6;        // From microseconds.

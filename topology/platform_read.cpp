@@ -251,7 +251,8 @@ std::string_view to_string(LinkSharing sharing) {
 }
 
 PlatformDescription read_simgrid_platform(std::string_view text, std::string_view file) {
-  const XmlElement root = read_xml(text, file).root;
+  const XmlFile xml = read_xml(text, file);
+  const XmlElement& root = xml.root;
   Reader reader{file};
   if (root.name != "platform")
     reader.refuse(root, "the root is <{}>; a SimGrid file begins with <platform>", root.name);
@@ -260,6 +261,11 @@ PlatformDescription read_simgrid_platform(std::string_view text, std::string_vie
     reader.refuse(root,
                   "version \"{}\" of SimGrid's platform files; 4.1 is read (simgrid_update_xml converts)",
                   version);
+  if (xml.text_line > 0)
+    fail(ErrorKind::kInput,
+         "{}: line {}: text between the tags; part of a tag is lost, or a terminal's colours "
+         "were pasted too",
+         file, xml.text_line);
   reader.read_zone(root);
   return std::move(reader.platform);
 }

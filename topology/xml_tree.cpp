@@ -83,6 +83,17 @@ std::int32_t first_entity_line(std::string_view text, const Lines& lines) {
   return 0;
 }
 
+// What stands between tags, where none of the files read here has anything: what is left of a tag whose
+// beginning is lost, or a terminal's colours.
+std::int32_t first_text_line(const pugi::xml_node& node, const Lines& lines) {
+  for (const pugi::xml_node child : node.children()) {
+    if (child.type() == pugi::node_pcdata || child.type() == pugi::node_cdata)
+      return lines.of(static_cast<std::size_t>(std::max<std::ptrdiff_t>(child.offset_debug(), 0)));
+    if (const std::int32_t line = first_text_line(child, lines); line > 0) return line;
+  }
+  return 0;
+}
+
 // What is wrong in the structure of a text that pugixml refuses; empty: nothing that tags show.
 std::string describe_fault(std::string_view text, const Lines& lines) {
   std::vector<Tag> open;
@@ -156,6 +167,7 @@ XmlFile read_xml(std::string_view text, std::string_view file) {
   }
   read.root = convert(root, lines, file, 1);
   read.entity_line = first_entity_line(text, lines);
+  read.text_line = first_text_line(root, lines);
   return read;
 }
 

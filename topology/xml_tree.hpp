@@ -27,6 +27,7 @@ struct XmlFile {
   XmlElement root;
   bool has_prolog = false;       // "<?xml …?>"
   std::int32_t entity_line = 0;  // Of the first "&…;" outside comments; 0: there is none.
+  std::int32_t text_line = 0;    // Of the first text between tags; 0: there is none.
 };
 
 // THROWS Error(kInput) naming the line, and the element that is not closed, for what is not well formed, has
