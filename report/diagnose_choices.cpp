@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,7 @@ constexpr double kWorthwhile = 1.1;
 // Chunks of larger communicators take minutes to simulate.
 constexpr std::int32_t kMostRanks = 128;
 constexpr std::size_t kMostSizes = 3;
+constexpr double kAgreement = 0.25;
 constexpr std::int64_t kSmallest = 64 << 10, kLargest = std::int64_t{1} << 30;
 constexpr double kHopLatency = 300e-9;  // As in scenario files.
 
@@ -109,15 +111,26 @@ std::optional<CollectiveRow> simulate(const Cluster& cluster, CollectiveAlgorith
   }
 }
 
-void check_choice(const TopologyFile& file, const Cluster& cluster, const LogChoice& choice,
-                  Findings& found) {
+// Those that NCCL could take here, by its settings too.
+bool may_be_taken(const char* name, const nccl::Communicator& comm, std::int64_t bytes) {
+  const nccl::Explanation all = nccl::explain(CollectiveKind::kAllReduce, bytes, comm);
+  return std::ranges::any_of(all.cells, [&](const nccl::Cell& cell) {
+    return cell.microseconds > 0 && nccl::to_string(cell.algorithm) == name;
+  });
+}
+
+void check_choice(const TopologyFile& file, const Cluster& cluster, const nccl::Communicator& comm,
+                  const LogChoice& choice, Findings& found) {
   const auto taken = algorithm_of(choice.algorithm);
   const auto now = taken ? simulate(cluster, *taken, choice.bytes) : std::nullopt;
-  if (!now) return;
+  // Where the twin and NCCL's prices part over the algorithm that was taken, neither is a judge of the
+  // others: the twin's trees of small calls take up to twice their price.
+  if (!now || std::abs(now->time.seconds() / now->formula.seconds() - 1) > kAgreement) return;
   Rival best{"", *now};
   std::string times;
   for (const auto& [algorithm, name] : kRivals) {
-    const auto row = simulate(cluster, algorithm, choice.bytes);
+    const auto row =
+        may_be_taken(name, comm, choice.bytes) ? simulate(cluster, algorithm, choice.bytes) : std::nullopt;
     if (!row) continue;
     times += fmt::format("{}{} {:.4g} ms", times.empty() ? "" : ", ", name, row->time.seconds() * 1e3);
     if (row->time < best.row.time) best = {name, *row};
@@ -161,9 +174,11 @@ void look_at_choices(const TopologyFile& file, std::span<const Host> hosts, Find
   const Host& host = hosts.front();
   if (static_cast<std::int64_t>(host.gpus.size()) * comm->node_count != comm->rank_count) return;
   price_setting(file, *comm, host, found);
-  if (comm->rank_count > kMostRanks) return;
+  // Inside a node NCCL's prices are held by measurements, and the twin's trees there by none.
+  if (comm->node_count < 2 || comm->rank_count > kMostRanks) return;
   const std::optional<Cluster> cluster = cluster_of(host, comm->node_count);
-  if (!cluster) return;
+  const auto prices = communicator(host, *comm, *file.log, false);
+  if (!cluster || !prices) return;
   // The largest calls weigh most.
   std::vector<LogChoice> choices = comm->choices;
   std::erase_if(choices,
@@ -173,7 +188,7 @@ void look_at_choices(const TopologyFile& file, std::span<const Host> hosts, Find
   for (const LogChoice& choice : choices) {
     if (seen.size() == kMostSizes) break;
     if (choice.bytes <= kLargest && seen.insert(choice.bytes).second)
-      check_choice(file, *cluster, choice, found);
+      check_choice(file, *cluster, *prices, choice, found);
   }
 }
 
