@@ -15,7 +15,6 @@ std::vector<Finding> diagnose(std::span<const TopologyFile> files) {
       look_at_pcie(host, file.notes, found);
       look_at_nics(host, found);
       look_for_hidden_switches(host, found);
-      look_at_islands(host, found);
     }
     if (file.matrix) look_at_matrix(file, found);
     if (file.p2p) look_at_p2p(file, found);

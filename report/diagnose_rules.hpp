@@ -42,8 +42,6 @@ void look_at_settings(const TopologyFile& file, std::span<const Host> hosts, Fin
 void look_for_missing_ranks(const TopologyFile& file, Findings& found);
 // Two logs, or two graph files, of one kind of machine: by channels and rates that differ, with the versions.
 void compare_versions(std::span<const TopologyFile> files, Findings& found);
-// GPUs joined in pairs: what NCCL's search makes of them from version to version.
-void look_at_islands(const Host& host, Findings& found);
 // Messages through another GPU's network card: their connections and what posting them costs, and whether
 // an all-to-all without them is faster on the machine of `hosts`.
 void look_at_proxies(const TopologyFile& file, std::span<const Host> hosts, Findings& found);

@@ -158,6 +158,45 @@ TEST_CASE("two graph files of one machine are compared", "[report][diagnose]") {
   CHECK(*finding->mended_gb_per_s == Approx(120));
 }
 
+// Two pairs on two sockets: whatever the order, two edges cross the sockets; in 0 2 1 3 all four do.
+TEST_CASE("rings that go in and out of pairs are found though they are as fast", "[report][diagnose]") {
+  const std::string matrix =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\n"
+      "GPU0\t X \tNV4\tSYS\tSYS\t0-31\t0\nGPU1\tNV4\t X \tSYS\tSYS\t0-31\t0\n"
+      "GPU2\tSYS\tSYS\t X \tNV4\t32-63\t1\nGPU3\tSYS\tSYS\tNV4\t X \t32-63\t1\n";
+  const auto findings = [&](const std::string& order) {
+    Job job;
+    job.version = "2.16.2";
+    return diagnose(std::vector<TopologyFile>{read_topology_file(matrix, "pairs.txt"),
+                                              log_of(job.text() + job.rings(1, order))});
+  };
+  CHECK(find(findings("0 1 2 3"), "islands-torn") == nullptr);
+  const std::vector<Finding> torn = findings("0 2 1 3");
+  const Finding* const finding = find(torn, "islands-torn");
+  REQUIRE(finding != nullptr);
+  CHECK_THAT(finding->title, Contains("4 edges of the rings leave NVLink where 2 would do"));
+  CHECK_THAT(finding->cause, Contains("4 edges cross sockets instead of 2"));
+  CHECK_THAT(finding->evidence.front().text, Contains("NCCL 2.16.2"));
+  CHECK(finding->loss() == 0);
+}
+
+TEST_CASE("network cards of other GPUs are priced against direct ones", "[report][diagnose]") {
+  const auto findings = [](const char* node) {
+    Job job;
+    job.nodes = 4;
+    job.ranks = 32;
+    const std::string text =
+        job.text() + job.say(0, "Channel 00/1 : 0[0] -> 9[1] [send] via NET/IB/1(1)/GDRDMA");
+    return diagnose(std::vector<TopologyFile>{machine(node), log_of(text)});
+  };
+  CHECK(find(findings("dgx-h100"), "pxn-slower") == nullptr);  // Over NVLink the detour is nearly free.
+  const std::vector<Finding> pcie = findings("pcie-h100");
+  const Finding* const finding = find(pcie, "pxn-slower");
+  REQUIRE(finding != nullptr);
+  CHECK(finding->loss() > 0.3);
+  CHECK_THAT(finding->evidence.front().text, Contains("NET/IB/1(1)"));
+}
+
 TEST_CASE("a proxy's connections are counted from fourteen nodes on", "[report][diagnose]") {
   const auto text = [](std::int32_t nodes) {
     Job job;
