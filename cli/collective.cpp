@@ -19,7 +19,7 @@
 #include "report/bucket_study.hpp"
 #include "report/collective_report.hpp"
 #include "report/topology_report.hpp"
-#include "topology/host_node.hpp"
+#include "topology/import/host_node.hpp"
 
 namespace orrery {
 namespace {

@@ -16,12 +16,12 @@
 #include "report/host_json.hpp"
 #include "report/ring_report.hpp"
 #include "report/topology_report.hpp"
-#include "topology/host_dot.hpp"
-#include "topology/host_node.hpp"
-#include "topology/nccl_graph_xml.hpp"
-#include "topology/nccl_search.hpp"
-#include "topology/nccl_topology_xml.hpp"
-#include "topology/platform.hpp"
+#include "topology/import/host_dot.hpp"
+#include "topology/import/host_node.hpp"
+#include "topology/import/nccl_graph_xml.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
+#include "topology/import/platform.hpp"
+#include "topology/nccl/nccl_search.hpp"
 
 namespace orrery {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/units.hpp"
 #include "cli/input.hpp"
 #include "topology/cluster.hpp"
-#include "topology/detect_host.hpp"
-#include "topology/node_host.hpp"
+#include "topology/import/detect_host.hpp"
+#include "topology/import/node_host.hpp"
 
 namespace orrery {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/topology_file.hpp"
+#include "topology/import/topology_file.hpp"
 
 namespace CLI {
 class App;

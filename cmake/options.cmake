@@ -69,19 +69,22 @@ function(orrery_common_headers target)
   target_precompile_headers(${target} REUSE_FROM orrery_common)
 endfunction()
 
-# orrery_module(NAME [FOLDER folder] [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from
-# the folder NAME, or from another one.
+# orrery_module(NAME [FOLDERS folders…] [USES modules…] [LIBS libraries…] [PUBLIC_LIBS libraries…]): a static library from
+# the folder NAME, or from others.
 function(orrery_module name)
-  cmake_parse_arguments(ARG "" "FOLDER" "USES;LIBS;PUBLIC_LIBS" ${ARGN})
-  if(NOT ARG_FOLDER)
-    set(ARG_FOLDER ${name})
+  cmake_parse_arguments(ARG "" "" "FOLDERS;USES;LIBS;PUBLIC_LIBS" ${ARGN})
+  if(NOT ARG_FOLDERS)
+    set(ARG_FOLDERS ${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cpp)
+  set(globs ${ARG_FOLDERS})
+  list(TRANSFORM globs PREPEND ${PROJECT_SOURCE_DIR}/)
+  list(TRANSFORM globs APPEND /*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${globs})
   add_library(orrery_${name} STATIC ${sources})
   list(TRANSFORM ARG_USES PREPEND orrery_)
   target_link_libraries(orrery_${name} PUBLIC orrery_flags ${ARG_USES} ${ARG_PUBLIC_LIBS} PRIVATE ${ARG_LIBS})
   orrery_common_headers(orrery_${name})
-  set_property(GLOBAL APPEND PROPERTY ORRERY_MODULES ${name})
+  set_property(GLOBAL APPEND PROPERTY ORRERY_FOLDERS ${ARG_FOLDERS})
 endfunction()
 
 # orrery_program(NAME FOLDER [USES modules…] [LIBS libraries…]): an executable at the top of the build folder.

@@ -12,7 +12,7 @@
 #include "base/units.hpp"
 #include "planner/collective_sweep.hpp"
 #include "report/diagnose_rules.hpp"
-#include "topology/host_node.hpp"
+#include "topology/import/host_node.hpp"
 
 namespace orrery::diagnosis {
 namespace {

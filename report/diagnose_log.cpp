@@ -8,8 +8,8 @@
 #include <set>
 
 #include "report/diagnose_rules.hpp"
-#include "topology/log_text.hpp"
-#include "topology/nccl_log_derive.hpp"
+#include "topology/import/log_text.hpp"
+#include "topology/import/nccl_log_derive.hpp"
 
 namespace orrery::diagnosis {
 namespace {

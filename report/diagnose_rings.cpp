@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "report/diagnose_rules.hpp"
 #include "report/ring_report.hpp"
-#include "topology/host_node.hpp"
+#include "topology/import/host_node.hpp"
 
 namespace orrery::diagnosis {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "report/finding.hpp"
 #include "topology/cluster.hpp"
-#include "topology/nccl_variables.hpp"
-#include "topology/topology_file.hpp"
+#include "topology/import/topology_file.hpp"
+#include "topology/nccl/nccl_variables.hpp"
 
 namespace orrery::diagnosis {
 

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "report/diagnose.hpp"
-#include "topology/nccl_topology_xml.hpp"
-#include "topology/node_host.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
+#include "topology/import/node_host.hpp"
 
 using namespace orrery;
 using Catch::Matchers::Contains;

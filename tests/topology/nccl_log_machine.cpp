@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "tests/topology/nccl_log_files.hpp"
+#include "topology/import/nccl_log_derive.hpp"
 #include "topology/link_rates.hpp"
-#include "topology/nccl_log_derive.hpp"
 
 using namespace orrery;
 using log_test::says;

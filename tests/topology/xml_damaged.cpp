@@ -10,13 +10,13 @@
 #include "base/random.hpp"
 #include "tests/topology/damaged_paste.hpp"
 #include "tests/topology/topo_files.hpp"
-#include "topology/hwloc_host.hpp"
-#include "topology/hwloc_trial.hpp"
-#include "topology/nccl_graph_xml.hpp"
-#include "topology/nccl_search.hpp"
-#include "topology/nccl_topology_xml.hpp"
-#include "topology/node_host.hpp"
-#include "topology/platform.hpp"
+#include "topology/import/hwloc_host.hpp"
+#include "topology/import/hwloc_trial.hpp"
+#include "topology/import/nccl_graph_xml.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
+#include "topology/import/node_host.hpp"
+#include "topology/import/platform.hpp"
+#include "topology/nccl/nccl_search.hpp"
 
 using namespace orrery;
 
