@@ -229,6 +229,24 @@ void Converter::add_nvlinks() {
   hwloc_distances_release(topology, matrix);
 }
 
+// What such files have for all devices of a kind or for none.
+void note_gaps(hwloc_topology_t topology, const Host& host, bool by_verbs, NoteTally& notes) {
+  const bool models = std::ranges::any_of(host.gpus, [](const HostGpu& gpu) { return !gpu.model.empty(); });
+  for (const HostGpu& gpu : host.gpus)
+    if (models && gpu.model.empty())
+      notes.add(Kind::kAssumed, 0, host.pci[static_cast<std::size_t>(gpu.pci)].bus_id,
+                "its model isn't said, that of others is");
+  for (const HostNic& nic : host.nics)
+    if (by_verbs && nic.guid.empty()) notes.add(Kind::kAssumed, 0, nic.name, "its GUID isn't said");
+  for (const HostCpu& cpu : host.cpus)
+    if (cpu.vendor.empty() + (cpu.family == 0) + (cpu.model == 0) == 1)
+      notes.add(Kind::kAssumed, 0, fmt::format("NUMA node {}", cpu.numa),
+                "its processor's maker, family or model isn't said, the rest is");
+  const int packages = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE);
+  if (packages > hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE))
+    notes.add(Kind::kSuspect, 0, "", "there are more processors than NUMA nodes; a line of one may be lost");
+}
+
 HostImport convert(hwloc_topology_t topology, std::string_view source) {
   Converter converter{topology};
   converter.add_cpus();
@@ -240,6 +258,7 @@ HostImport convert(hwloc_topology_t topology, std::string_view source) {
   host.source = std::string(source);
   host.name = info(hwloc_get_root_obj(topology), "HostName");
   converter.add_nvlinks();
+  note_gaps(topology, host, converter.by_verbs, converter.notes);
   if (number_gpus(host))
     converter.notes.add(Kind::kAssumed, 0, "", "GPUs are numbered by their bus ids, as the driver does");
   number_nics(host);

@@ -50,6 +50,8 @@ struct Reader {
   void check_version(const XmlElement& root);
   void check_limits(const XmlFile& xml);
   void read_cpu(const XmlElement& element);
+  void note_gaps(const XmlElement& element, const std::string& where,
+                 std::initializer_list<std::string_view> together);
   void read_pci(const XmlElement& element, std::size_t host, std::int32_t cpu, std::int32_t parent);
   void read_gpu(const XmlElement& element, Host& host, std::int32_t pci);
   void read_nic(const XmlElement& element, Host& host, std::int32_t pci, std::int32_t cpu);
@@ -172,6 +174,7 @@ void Reader::read_cpu(const XmlElement& element) {
   cpu.family = number(element, "familyid", 0);
   cpu.model = number(element, "modelid", 0);
   const std::string name = fmt::format("cpu {}", cpu.numa);
+  note_gaps(element, name, {"vendor", "familyid", "modelid"});
   if (cpu.vendor == "AuthenticAMD" && cpu.family > 15 && cpu.family < 31) {
     // NCCL sums base family 15 and 16 times the rest: 23 (Zen, Zen 2) is 15 + 16 · 8 there.
     note(Kind::kRepaired, element, name, "familyid is AMD's own number; taken as NCCL writes it");
@@ -204,6 +207,21 @@ double Reader::read_speed(const XmlElement& element) {
   return 0;
 }
 
+// NCCL writes these together; a file that has some of them has lost the others.
+void Reader::note_gaps(const XmlElement& element, const std::string& where,
+                       std::initializer_list<std::string_view> together) {
+  std::string gaps;
+  std::size_t there = 0;
+  for (const std::string_view name : together) {
+    if (element.find(name) != nullptr)
+      ++there;
+    else
+      gaps += (gaps.empty() ? "" : ", ") + std::string(name);
+  }
+  if (there == 0 || gaps.empty()) return;
+  note(Kind::kAssumed, element, where, "lacks what NCCL's dumps have beside the rest: " + gaps);
+}
+
 void Reader::read_pci(const XmlElement& element, std::size_t host_index, std::int32_t cpu,
                       std::int32_t parent) {
   Host& host = hosts[host_index];
@@ -220,8 +238,7 @@ void Reader::read_pci(const XmlElement& element, std::size_t host_index, std::in
   device.lanes = number(element, "link_width", 0, 0);
   if (device.bus_id.empty())
     fail(ErrorKind::kInput, "{}: line {}: <pci> without busid=\"0000:00:00.0\"", file, element.line);
-  if (device.vendor != 0 && device.device == 0)
-    note(Kind::kAssumed, element, device.bus_id, "vendor without device: which switch it is isn't known");
+  note_gaps(element, device.bus_id, {"vendor", "device", "subsystem_vendor", "subsystem_device"});
   if (device.gigatransfers_per_s == 0 && word(element, "link_speed").empty())
     note(Kind::kAssumed, element, device.bus_id, "link_speed is not given; NCCL counts 8 GT/s");
   if (device.lanes == 0)
@@ -250,6 +267,7 @@ void Reader::read_gpu(const XmlElement& element, Host& host, std::int32_t pci) {
   gpu.rank = number(element, "rank", -1);
   gpu.gpu_direct_rdma = number(element, "gdr", 1, 0) != 0;
   gpu.part = number(element, "mlopart", -1);
+  note_gaps(element, fmt::format("gpu dev {}", gpu.index), {"dev", "sm", "gdr"});
   // RCCL writes compute units there, and the architecture beside it: "gfx942" or 906.
   const std::string gcn = word(element, "gcn");
   if (gcn.empty())
@@ -258,6 +276,7 @@ void Reader::read_gpu(const XmlElement& element, Host& host, std::int32_t pci) {
     gpu.model = gcn.starts_with("gfx") ? gcn : "gfx" + gcn;
   for (const XmlElement& child : element.children) {
     if (child.name == "nvlink" || child.name == "xgmi") {
+      note_gaps(child, fmt::format("{} of gpu dev {}", child.name, gpu.index), {"target", "count", "tclass"});
       gpu.nvlinks.push_back(
           {normal_bus_id(word(child, "target")), number(child, "count", 1, 0), code(child, "tclass")});
     } else if (child.name == "c2c") {  // MB/s per link.
@@ -266,6 +285,10 @@ void Reader::read_gpu(const XmlElement& element, Host& host, std::int32_t pci) {
       note(Kind::kAssumed, child, fmt::format("<{}>", child.name), "not known under <gpu>; passed over");
     }
   }
+  // A communicator's ranks are written for all of its GPUs.
+  if (!host.gpus.empty() && (host.gpus.front().rank < 0) != (gpu.rank < 0))
+    note(Kind::kAssumed, element, fmt::format("gpu dev {}", gpu.index),
+         "has or lacks a rank where the first GPU doesn't");
   host.gpus.push_back(std::move(gpu));
 }
 
@@ -276,7 +299,11 @@ void Reader::read_nic(const XmlElement& element, Host& host, std::int32_t pci, s
     else
       note(Kind::kAssumed, child, fmt::format("<{}>", child.name), "not known under <nic>; passed over");
   }
-  if (!element.children.empty() || pci < 0) return;
+  if (!element.children.empty()) return;
+  if (pci < 0) {
+    note(Kind::kAssumed, element, "<nic>", "under a CPU without any <net>; passed over");
+    return;
+  }
   // Only that it is a card: find_leaves numbers it.
   HostNic nic;
   nic.pci = pci;
@@ -291,9 +318,8 @@ void Reader::read_net(const XmlElement& element, Host& host, std::int32_t pci, s
   nic.cpu = cpu;
   nic.name = word(element, "name");
   nic.index = number(element, "dev", -1);
-  if (nic.name.empty())
-    note(Kind::kAssumed, element, fmt::format("net dev {}", nic.index),
-         "has no name; NCCL_IB_HCA can't choose it");
+  note_gaps(element, fmt::format("net dev {}", nic.index),
+            {"name", "speed", "port", "guid", "maxconn", "gdr"});
   nic.port = number(element, "port", 1);
   nic.bytes_per_s = real(element, "speed", 0) * (1e6 / 8);  // From Mb/s.
   nic.latency_s = real(element, "latency", 0) / 1e6;        // From microseconds.
