@@ -4,7 +4,7 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
-#include <array>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -13,27 +13,24 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
+#include "cli/prepare.hpp"
 #include "cli/progress.hpp"
 #include "cli/topology_load.hpp"
-#include "planner/collective_sweep.hpp"
+#include "report/bucket_study.hpp"
+#include "report/collective_report.hpp"
 #include "report/topology_report.hpp"
-#include "topology/host_node.hpp"
+#include "topology/import/host_node.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr std::array kKinds{CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
-                            CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll,
-                            CollectiveKind::kBroadcast};
-constexpr std::array kAlgorithms{
-    CollectiveAlgorithm::kRing,     CollectiveAlgorithm::kTree,      CollectiveAlgorithm::kHalvingDoubling,
-    CollectiveAlgorithm::kChain,    CollectiveAlgorithm::kRingChain, CollectiveAlgorithm::kHierarchical,
-    CollectiveAlgorithm::kNvls,     CollectiveAlgorithm::kNvlsTree,  CollectiveAlgorithm::kPat,
-    CollectiveAlgorithm::kPairwise, CollectiveAlgorithm::kPxn};
 constexpr std::array kFabrics{std::pair{"rail-optimised", FabricKind::kRailOptimised},
                               std::pair{"fat-tree", FabricKind::kFatTree},
                               std::pair{"rail-only", FabricKind::kRailOnly}};
 constexpr double kHopLatency = 300e-9;  // As in scenario files.
+// What a scenario says itself.
+constexpr std::array kOfMachines{"--nodes", "--fabric", "--kind",     "--algorithm", "--begin",
+                                 "--end",   "--factor", "--channels", "--chunk"};
 
 template <class List>
 std::vector<std::string> words(const List& list) {
@@ -52,11 +49,20 @@ auto named(const List& list, const std::string& word) {
 struct Options {
   TopologyRequest request;
   std::int32_t nodes = 1;
-  std::string fabric = "rail-optimised", kind = "all-reduce", algorithm = "auto";
+  std::string fabric = "rail-optimised", kind = "all-reduce";
+  std::vector<std::string> algorithms = {"auto"};
   std::string begin = "1MiB", end = "1GiB", json;
   std::int32_t factor = 4, channels = 0;
   std::string chunk;
   bool both = false;
+  Overrides overrides;
+};
+
+// What is asked, however it was asked.
+struct Question {
+  Cluster cluster;
+  Profile profile;
+  CollectiveRequest request;
 };
 
 std::int64_t bytes_of(const std::string& option, const std::string& text) {
@@ -88,78 +94,104 @@ Cluster cluster_of(const Options& options) {
   return cluster;
 }
 
-CollectiveSweep sweep_of(const Options& options) {
-  CollectiveSweep sweep;
-  sweep.kind = named(kKinds, options.kind);
-  if (options.algorithm != "auto") sweep.algorithm = named(kAlgorithms, options.algorithm);
-  const std::int64_t end = bytes_of("--end", options.end);
-  for (std::int64_t bytes = bytes_of("--begin", options.begin); bytes <= end; bytes *= options.factor)
-    sweep.sizes.push_back(bytes);
-  if (sweep.sizes.empty())
+Question question_of(const Options& options) {
+  Question question;
+  question.cluster = cluster_of(options);
+  question.profile = default_profile(question.cluster.node.gpu);
+  CollectiveRequest& request = question.request;
+  request.kind = named(kSweptCollectives, options.kind);
+  request.algorithms.clear();
+  for (const std::string& word : options.algorithms)
+    request.algorithms.push_back(word == "auto" ? std::nullopt
+                                                : std::optional(named(kCollectiveAlgorithms, word)));
+  request.begin_bytes = bytes_of("--begin", options.begin);
+  request.end_bytes = bytes_of("--end", options.end);
+  if (request.begin_bytes > request.end_bytes)
     fail(ErrorKind::kUsage, "--begin {} is beyond --end {}", options.begin, options.end);
-  sweep.channels = options.channels;
-  if (!options.chunk.empty()) sweep.chunk_bytes = bytes_of("--chunk", options.chunk);
-  sweep.simgrid = options.both;
-  return sweep;
+  request.factor = options.factor;
+  request.channels = options.channels;
+  if (!options.chunk.empty()) request.chunk_bytes = bytes_of("--chunk", options.chunk);
+  return question;
 }
 
-std::string table(const std::vector<CollectiveRow>& rows, const Cluster& cluster, const Options& options) {
-  std::string text = fmt::format("{} over {} GPUs ({})\n", options.kind, cluster.gpu_count(), cluster.name);
-  text +=
-      fmt::format("{:>14} {:<16} {:<7} {:>8} {:>12} {:>8} {:>8} {:>12}{}\n", "bytes", "algorithm", "proto",
-                  "channels", "time us", "algbw", "busbw", "formula us", options.both ? "   simgrid us" : "");
-  for (const CollectiveRow& row : rows) {
-    text += fmt::format("{:>14} {:<16} {:<7} {:>8} {:>12.2f} {:>8.2f} {:>8.2f} {:>12.2f}", row.bytes,
-                        to_string(row.algorithm), nccl::to_string(row.protocol), row.channels,
-                        row.time.seconds() * 1e6, row.algbw_bytes_per_s * 1e-9, row.busbw_bytes_per_s * 1e-9,
-                        row.formula.seconds() * 1e6);
-    if (row.simgrid_time) text += fmt::format(" {:>12.2f}", row.simgrid_time->seconds() * 1e6);
-    text += "\n";
+std::vector<CollectiveSeries> sweep(const Question& question, bool simgrid) {
+  const CollectiveRequest& request = question.request;
+  std::vector<CollectiveSeries> all;
+  for (const std::optional<CollectiveAlgorithm>& algorithm : request.algorithms) {
+    CollectiveSweep one;
+    one.kind = request.kind;
+    one.algorithm = algorithm;
+    for (std::int64_t bytes = request.begin_bytes; bytes <= request.end_bytes; bytes *= request.factor)
+      one.sizes.push_back(bytes);
+    one.channels = request.channels;
+    one.chunk_bytes = request.chunk_bytes;
+    one.simgrid = simgrid;
+    all.push_back({algorithm ? std::string(to_string(*algorithm)) : "auto",
+                   sweep_collective(one, question.cluster, question.profile)});
   }
-  return text + "algbw and busbw in GB/s, as nccl-tests has them\n";
-}
-
-std::string json(const std::vector<CollectiveRow>& rows, const Cluster& cluster, const Options& options) {
-  nlohmann::ordered_json object{
-      {"collective", options.kind}, {"gpus", cluster.gpu_count()}, {"cluster", cluster.name}};
-  object["rows"] = nlohmann::ordered_json::array();
-  for (const CollectiveRow& row : rows) {
-    nlohmann::ordered_json entry{{"bytes", row.bytes},
-                                 {"algorithm", to_string(row.algorithm)},
-                                 {"protocol", nccl::to_string(row.protocol)},
-                                 {"channels", row.channels},
-                                 {"chunk_bytes", row.chunk_bytes},
-                                 {"time_s", row.time.seconds()},
-                                 {"algbw_bytes_per_s", row.algbw_bytes_per_s},
-                                 {"busbw_bytes_per_s", row.busbw_bytes_per_s},
-                                 {"formula_s", row.formula.seconds()}};
-    if (row.simgrid_time) entry["simgrid_s"] = row.simgrid_time->seconds();
-    object["rows"].push_back(std::move(entry));
-  }
-  return object.dump(2) + "\n";
+  return all;
 }
 
 // As the engines' own tests hold them.
-void check_engines(const std::vector<CollectiveRow>& rows) {
+void check_engines(const std::vector<CollectiveSeries>& all) {
   constexpr double kTolerance = 1e-6;
-  for (const CollectiveRow& row : rows)
-    if (row.simgrid_time &&
-        std::abs(row.simgrid_time->seconds() - row.time.seconds()) > kTolerance * row.time.seconds())
-      fail(ErrorKind::kDisagreement, "{} bytes: the engines take {} us and {} us", row.bytes,
-           row.time.seconds() * 1e6, row.simgrid_time->seconds() * 1e6);
+  for (const CollectiveSeries& one : all)
+    for (const CollectiveRow& row : one.rows)
+      if (row.simgrid_time &&
+          std::abs(row.simgrid_time->seconds() - row.time.seconds()) > kTolerance * row.time.seconds())
+        fail(ErrorKind::kDisagreement, "{} bytes: the engines take {} us and {} us", row.bytes,
+             row.time.seconds() * 1e6, row.simgrid_time->seconds() * 1e6);
 }
 
-void run(const Options& options) {
+std::string with_buckets(const std::string& json, std::span<const BucketRow> buckets) {
+  if (buckets.empty()) return json;
+  auto object = nlohmann::ordered_json::parse(json);
+  object["buckets"] = nlohmann::ordered_json::parse(to_json(buckets));
+  return object.dump(2) + "\n";
+}
+
+void tell(const Options& options, const Question& question, std::span<const BucketRow> buckets) {
+  const std::vector<CollectiveSeries> all = sweep(question, options.both);
+  const CollectiveKind kind = question.request.kind;
+  if (!options.json.empty())
+    write_file(options.json, [&](std::ostream& out) {
+      out << with_buckets(to_json(all, kind, question.cluster), buckets);
+    });
+  if (!is_standard_output(options.json)) {
+    print(to_table(all, kind, question.cluster));
+    if (!buckets.empty()) print("\n" + to_table(buckets));
+  }
+  check_engines(all);
+}
+
+void ask_scenario(const Options& options) {
+  Prepared prepared = prepare(options.request.files.front(), options.overrides);
+  const Scenario& scenario = prepared.scenario;
+  JobOptions job;
+  job.fold = scenario.fold;
+  job.stragglers = scenario.stragglers;
+  const std::vector<BucketRow> buckets =
+      study_buckets(prepared.graph, prepared.plan, scenario.cluster, scenario.profile, scenario.buckets, job);
+  tell(options, {scenario.cluster, scenario.profile, scenario.collective}, buckets);
+}
+
+void run(const Options& options, const CLI::App& command) {
   Progress progress;
   progress.stage("simulating");
-  const Cluster cluster = cluster_of(options);
-  const std::vector<CollectiveRow> rows =
-      sweep_collective(sweep_of(options), cluster, default_profile(cluster.node.gpu));
+  if (!options.json.empty()) expect_writable(options.json);
+  const std::string& file = options.request.files.front();
+  if (options.request.files.size() == 1 && is_scenario_file(file)) {
+    for (const char* option : kOfMachines)
+      if (command.count(option) > 0)
+        fail(ErrorKind::kUsage, "{}: {} says that itself; use --set, as in --set collective.kind=all-gather",
+             option, file);
+    ask_scenario(options);
+  } else {
+    if (!options.overrides.empty())
+      fail(ErrorKind::kUsage, "--set replaces values of a scenario; {} isn't one", file);
+    tell(options, question_of(options), {});
+  }
   progress.finish();
-  if (!options.json.empty())
-    write_file(options.json, [&](std::ostream& out) { out << json(rows, cluster, options); });
-  if (!is_standard_output(options.json)) print(table(rows, cluster, options));
-  check_engines(rows);
 }
 
 }  // namespace
@@ -178,11 +210,14 @@ void add_collective(CLI::App& app) {
       ->check(CLI::IsMember(fabrics))
       ->capture_default_str();
   command->add_option("--kind", options->kind, "The collective")
-      ->check(CLI::IsMember(words(kKinds)))
+      ->check(CLI::IsMember(words(kSweptCollectives)))
       ->capture_default_str();
-  std::vector<std::string> algorithms = words(kAlgorithms);
+  std::vector<std::string> algorithms = words(kCollectiveAlgorithms);
   algorithms.insert(algorithms.begin(), "auto");
-  command->add_option("--algorithm", options->algorithm, "auto: what NCCL chooses at each size")
+  command
+      ->add_option("--algorithm", options->algorithms,
+                   "Several with commas between them; auto: what NCCL chooses at each size")
+      ->delimiter(',')
       ->check(CLI::IsMember(algorithms))
       ->capture_default_str();
   command->add_option("--begin", options->begin, "Smallest size")->capture_default_str();
@@ -196,14 +231,17 @@ void add_collective(CLI::App& app) {
   command->add_option("--chunk", options->chunk, "Bytes that are sent at a time; default: the protocol's");
   command->add_flag("--both-engines", options->both, "With SimGrid too; exit code 6 when they differ");
   add_json(*command, options->json, "the rows");
+  add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"
       "  orrery collective dgx-h100 --nodes 2\n"
-      "  orrery collective dgx-h100 --nodes 128 --algorithm ring --channels 1 --begin 1GiB\n"
-      "  orrery collective topology.xml --kind all-to-all --both-engines\n\n"
-      "Exit codes: 0 fine, 2 wrong usage, 3 a machine or algorithm that can't be used, 6 the engines "
-      "disagree");
-  command->callback([options] { run(*options); });
+      "  orrery collective dgx-a100 --nodes 8 --algorithm ring,chain,ring-chain --begin 64MiB\n"
+      "  orrery collective topology.xml --kind all-to-all --both-engines\n"
+      "  orrery collective scenarios/collective-ring-chain.yaml\n\n"
+      "Exit codes: 0 fine, 2 wrong usage, 3 a machine, scenario or algorithm that can't be used, 4 a "
+      "scenario's\n"
+      "plan can't work, 6 the engines disagree");
+  command->callback([options, command] { run(*options, *command); });
 }
 
 }  // namespace orrery

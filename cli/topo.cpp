@@ -9,18 +9,19 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/topology_load.hpp"
 #include "report/host_json.hpp"
 #include "report/ring_report.hpp"
 #include "report/topology_report.hpp"
-#include "topology/host_dot.hpp"
-#include "topology/host_node.hpp"
-#include "topology/nccl_graph_xml.hpp"
-#include "topology/nccl_search.hpp"
-#include "topology/nccl_topology_xml.hpp"
-#include "topology/platform.hpp"
+#include "topology/import/host_dot.hpp"
+#include "topology/import/host_node.hpp"
+#include "topology/import/nccl_graph_xml.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
+#include "topology/import/platform.hpp"
+#include "topology/nccl/nccl_search.hpp"
 
 namespace orrery {
 namespace {
@@ -32,7 +33,8 @@ struct Options {
   TopologyRequest request;
   std::string json, output = "-", to = "nccl-topo", graph;
   std::vector<std::int32_t> order;
-  std::string bytes = "1GiB";
+  std::string bytes;
+  Overrides overrides;
   bool several_nodes = false;
 };
 
@@ -142,37 +144,76 @@ void diff(const Options& options) {
   if (!text.empty()) fail(ErrorKind::kDisagreement, "{} and {} differ", files[0].name, files[1].name);
 }
 
-void rings(const Options& options) {
-  const auto bytes = parse_bytes(options.bytes);
-  if (!bytes || *bytes < 1)
-    fail(ErrorKind::kUsage, "--bytes {}: expected a size such as 1GiB", options.bytes);
+// Rings over GPUs of one node, and of what size the all-reduce is.
+struct RingQuestion {
+  NodeType node;
+  std::vector<RingOrder> given;
+  std::string source = "index order";
+  std::int64_t bytes = std::int64_t{1} << 30;
+};
+
+RingQuestion question_of_files(const Options& options) {
+  RingQuestion question;
   const std::vector<TopologyFile> files = load_topologies(options.request);
   for (const TopologyFile& file : files) print_notes(file);
   // Machines come from the first file that has one, orders from the command line or a file that has rings.
   std::vector<TopologyFile> machines;
-  std::vector<RingOrder> given;
-  std::string source = "index order";
   for (const TopologyFile& file : files) {
     if (!file.hosts.empty() && machines.empty()) machines.push_back(file);
-    if (given.empty() && !(given = rings_of(file)).empty()) source = file.name;
+    if (question.given.empty() && !(question.given = rings_of(file)).empty()) question.source = file.name;
   }
-  const Host& host = only_host(machines.empty() ? files : machines);
-  const NodeType node = node_of_host(host);
+  question.node = node_of_host(only_host(machines.empty() ? files : machines));
+  return question;
+}
+
+RingQuestion question_of_scenario(const Options& options) {
+  const Scenario scenario = load_scenario(options.request.files.front(), options.overrides);
+  RingQuestion question;
+  question.node = scenario.cluster.node;
+  question.bytes = scenario.rings.bytes;
+  for (const std::string& note : scenario.notes) fmt::print(stderr, "assumed: {}\n", note);
+  if (!scenario.rings.order.empty()) {
+    question.given = {scenario.rings.order};
+    question.source = "rings.order";
+  } else if (!scenario.rings.from.empty()) {
+    TopologyRequest request;
+    request.files = {scenario.rings.from.string()};
+    const TopologyFile file = load_topologies(request).front();
+    question.given = rings_of(file);
+    question.source = file.name;
+    if (question.given.empty())
+      fail(ErrorKind::kInput, "{}: has no rings over the GPUs of one host", file.name);
+  }
+  return question;
+}
+
+void rings(const Options& options) {
+  const bool scenario = options.request.files.size() == 1 && is_scenario_file(options.request.files.front());
+  if (!scenario && !options.overrides.empty())
+    fail(ErrorKind::kUsage, "--set replaces values of a scenario; {} isn't one",
+         options.request.files.front());
+  RingQuestion question = scenario ? question_of_scenario(options) : question_of_files(options);
+  if (!options.bytes.empty()) {
+    const auto bytes = parse_bytes(options.bytes);
+    if (!bytes || *bytes < 1)
+      fail(ErrorKind::kUsage, "--bytes {}: expected a size such as 1GiB", options.bytes);
+    question.bytes = *bytes;
+  }
   if (!options.order.empty()) {
-    given = {options.order};
-    source = "--order";
+    question.given = {options.order};
+    question.source = "--order";
   }
-  if (given.empty()) {
-    given.emplace_back();
-    for (std::int32_t gpu = 0; gpu < node.gpus; ++gpu) given.back().push_back(gpu);
+  if (question.given.empty()) {
+    question.given.emplace_back();
+    for (std::int32_t gpu = 0; gpu < question.node.gpus; ++gpu) question.given.back().push_back(gpu);
   }
-  const RingReport report = ring_report(node, given, source);
+  const RingReport report = ring_report(question.node, question.given, question.source);
   if (!options.graph.empty())
     write_file(options.graph, [&](std::ostream& out) { out << nccl_graph_file(report); });
   if (!options.json.empty())
-    write_file(options.json, [&](std::ostream& out) { out << to_json(report, *bytes); });
+    write_file(options.json, [&](std::ostream& out) { out << to_json(report, question.bytes); });
   if (!is_standard_output(options.json) && !is_standard_output(options.graph))
-    print(to_table(report, *bytes));
+    print(to_table(report, question.bytes));
 }
 
 CLI::App* action(CLI::App& topo, const char* name, const char* what, const char* examples,
@@ -218,12 +259,13 @@ void add_topo(CLI::App& app) {
          options, diff);
   command = action(*topo, "rings", "What each edge of a ring goes over and gives, and the best order",
                    "  orrery topo rings matrix.txt job.log\n"
+                   "  orrery topo rings scenarios/rings-wrong-order.yaml\n"
                    "  orrery topo rings dgx-v100-mesh --order 0,1,2,3,4,5,6,7 --bytes 2GB\n"
                    "  orrery topo rings topology.xml --graph graph.xml",
                    options, rings);
   command->add_option("--order", options->order, "GPUs in the order of the ring")->delimiter(',');
-  command->add_option("--bytes", options->bytes, "Size of the all-reduce that is timed")
-      ->capture_default_str();
+  command->add_option("--bytes", options->bytes, "Size of the all-reduce that is timed; default: 1GiB");
+  add_overrides(*command, options->overrides);
   command->add_option("--graph", options->graph,
                       "Write a graph file with the best rings for NCCL_GRAPH_FILE");
   command->add_option("--json", options->json,

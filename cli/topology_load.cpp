@@ -10,8 +10,8 @@
 #include "base/units.hpp"
 #include "cli/input.hpp"
 #include "topology/cluster.hpp"
-#include "topology/detect_host.hpp"
-#include "topology/node_host.hpp"
+#include "topology/import/detect_host.hpp"
+#include "topology/import/node_host.hpp"
 
 namespace orrery {
 namespace {
@@ -62,6 +62,8 @@ void add_topology_options(CLI::App& command, TopologyRequest& request) {
   command.add_flag("--map-foreign", request.options.map_foreign,
                    "Read other vendors' files as if they were NVIDIA's");
 }
+
+bool is_scenario_file(const std::string& name) { return name.ends_with(".yaml") || name.ends_with(".yml"); }
 
 std::vector<TopologyFile> load_topologies(TopologyRequest request) {
   if (!request.nic_rate.empty()) {

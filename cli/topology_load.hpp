@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/topology_file.hpp"
+#include "topology/import/topology_file.hpp"
 
 namespace CLI {
 class App;
@@ -22,6 +22,9 @@ struct TopologyRequest {
 
 // FILE… and what files may leave out.
 void add_topology_options(CLI::App& command, TopologyRequest& request);
+
+// By its name, .yaml or .yml: commands that take files of topologies take one scenario instead.
+bool is_scenario_file(const std::string& name);
 
 // THROWS Error(kInput) naming the file.
 std::vector<TopologyFile> load_topologies(TopologyRequest request);

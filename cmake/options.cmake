@@ -82,7 +82,7 @@ function(orrery_module name)
   list(TRANSFORM ARG_USES PREPEND orrery_)
   target_link_libraries(orrery_${name} PUBLIC orrery_flags ${ARG_USES} ${ARG_PUBLIC_LIBS} PRIVATE ${ARG_LIBS})
   orrery_common_headers(orrery_${name})
-  set_property(GLOBAL APPEND PROPERTY ORRERY_MODULES ${name})
+  set_property(GLOBAL APPEND PROPERTY ORRERY_FOLDERS ${ARG_FOLDERS})
 endfunction()
 
 # orrery_program(NAME FOLDER [USES modules…] [LIBS libraries…]): an executable at the top of the build folder.

@@ -2,6 +2,7 @@
 // One collective over a sweep of sizes, simulated chunk by chunk on a machine's links, as nccl-tests would
 // measure it.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -13,6 +14,16 @@
 #include "topology/profile.hpp"
 
 namespace orrery {
+
+// All that a sweep can be asked for.
+inline constexpr std::array kSweptCollectives{CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
+                                              CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll,
+                                              CollectiveKind::kBroadcast};
+inline constexpr std::array kCollectiveAlgorithms{
+    CollectiveAlgorithm::kRing,     CollectiveAlgorithm::kTree,      CollectiveAlgorithm::kHalvingDoubling,
+    CollectiveAlgorithm::kChain,    CollectiveAlgorithm::kRingChain, CollectiveAlgorithm::kHierarchical,
+    CollectiveAlgorithm::kNvls,     CollectiveAlgorithm::kNvlsTree,  CollectiveAlgorithm::kPat,
+    CollectiveAlgorithm::kPairwise, CollectiveAlgorithm::kPxn};
 
 struct CollectiveSweep {
   CollectiveKind kind = CollectiveKind::kAllReduce;

@@ -23,6 +23,9 @@ std::vector<Finding> diagnose(std::span<const TopologyFile> files) {
       look_at_log(file, found);
       look_at_connections(file, found);
       look_at_settings(file, hosts, found);
+      look_for_missing_ranks(file, found);
+      look_at_proxies(file, hosts, found);
+      look_at_choices(file, hosts, found);
     }
   }
   for (const TopologyFile& file : files) look_at_notes(file, found);
@@ -35,6 +38,7 @@ std::vector<Finding> diagnose(std::span<const TopologyFile> files) {
     compare_hosts(alike, found);
   }
   look_at_ring_orders(files, found);
+  compare_versions(files, found);
   order_by_cost(found);
   return found;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "report/finding.hpp"
-#include "topology/topology_file.hpp"
+#include "topology/import/topology_file.hpp"
 
 namespace orrery {
 

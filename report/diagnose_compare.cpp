@@ -5,7 +5,7 @@
 #include <set>
 
 #include "report/diagnose_rules.hpp"
-#include "topology/merge_hosts.hpp"
+#include "topology/import/merge_hosts.hpp"
 
 namespace orrery::diagnosis {
 namespace {

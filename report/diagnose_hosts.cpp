@@ -7,9 +7,9 @@
 
 #include "base/error.hpp"
 #include "report/diagnose_rules.hpp"
-#include "topology/host_node.hpp"
+#include "topology/import/host_node.hpp"
 #include "topology/link_rates.hpp"
-#include "topology/nccl_search.hpp"
+#include "topology/nccl/nccl_search.hpp"
 
 namespace orrery::diagnosis {
 namespace {

@@ -8,7 +8,8 @@
 #include <set>
 
 #include "report/diagnose_rules.hpp"
-#include "topology/nccl_log_derive.hpp"
+#include "topology/import/log_text.hpp"
+#include "topology/import/nccl_log_derive.hpp"
 
 namespace orrery::diagnosis {
 namespace {
@@ -16,12 +17,6 @@ namespace {
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 std::string joined(const std::set<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
-
-const LogComm* largest(const NcclLog& log) {
-  const auto by_ranks = [](const LogComm& a, const LogComm& b) { return a.rank_count < b.rank_count; };
-  const auto found = std::ranges::max_element(log.comms, by_ranks);
-  return found == log.comms.end() ? nullptr : &*found;
-}
 
 double ring_rate(const nccl::Graph& graph) {
   return static_cast<double>(graph.channels.size()) * graph.node_gb_per_s;
@@ -121,7 +116,7 @@ void compare_nic_lists(const TopologyFile& file, Findings& found) {
 }
 
 void look_for_missing_nvls(const TopologyFile& file, Findings& found) {
-  const LogComm* const comm = largest(*file.log);
+  const LogComm* const comm = largest_comm(*file.log);
   if (comm == nullptr || !comm->channel_counts || comm->channel_counts->nvls > 0) return;
   for (const LogText& warning : file.log->warnings)
     if (has(warning.text, "NVLS") && !has(warning.text, "disabled")) {
@@ -138,6 +133,21 @@ void look_for_missing_nvls(const TopologyFile& file, Findings& found) {
 }
 
 }  // namespace
+
+const LogComm* largest_comm(const NcclLog& log) {
+  const auto found = std::ranges::max_element(log.comms, {}, &LogComm::rank_count);
+  return found == log.comms.end() ? nullptr : &*found;
+}
+
+const LogSetting* setting_of(const NcclLog& log, std::string_view name) {
+  const auto found = std::ranges::find(log.environment, name, &LogSetting::name);
+  return found == log.environment.end() ? nullptr : &*found;
+}
+
+std::int32_t minor_version(const NcclLog& log) {
+  log_text::Cursor cursor(log.version);
+  return cursor.skip("2.") ? cursor.integer().value_or(30) : 30;
+}
 
 void look_at_log(const TopologyFile& file, Findings& found) {
   look_for_simple_order(file, found);

@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "report/diagnose_rules.hpp"
 #include "report/ring_report.hpp"
-#include "topology/host_node.hpp"
+#include "topology/import/host_node.hpp"
 
 namespace orrery::diagnosis {
 namespace {
@@ -21,6 +21,51 @@ std::string edges_text(const std::vector<RingEdge>& ring) {
     if (edge.path > nccl::PathClass::kNvb)
       slow.push_back(fmt::format("gpu{} -> gpu{} {}", edge.from, edge.to, nccl::to_string(edge.path)));
   return fmt::format("{}", fmt::join(slow, ", "));
+}
+
+struct Leaving {
+  std::size_t nvlink = 0, sockets = 0;  // Edges off NVLink, and those of them that cross sockets.
+};
+Leaving leaving(const RingCost& cost) {
+  Leaving count;
+  for (const auto& ring : cost.rings)
+    for (const RingEdge& edge : ring) {
+      count.nvlink += edge.path > nccl::PathClass::kNvb;
+      count.sockets += edge.path >= nccl::PathClass::kSys;
+    }
+  return count;
+}
+
+// Islands of NVLink: every ring has to leave each of them once, so that its slowest edge is as slow whatever
+// the order; but edges that leave without need load the sockets' link, and other traffic with them.
+void look_at_islands(const TopologyFile& rings_file, const RingReport& report, Findings& found) {
+  const Leaving given = leaving(report.given_cost), best = leaving(report.best_cost);
+  if (best.nvlink == 0 || given.nvlink <= best.nvlink) return;
+  Finding finding;
+  finding.id = "islands-torn";
+  finding.title =
+      fmt::format("{} edges of the rings leave NVLink where {} would do", given.nvlink, best.nvlink);
+  const std::string version =
+      rings_file.log && !rings_file.log->version.empty() ? "NCCL " + rings_file.log->version + ": " : "";
+  for (std::size_t r = 0; r < report.given_cost.rings.size() && finding.evidence.size() < 3; ++r)
+    finding.evidence.push_back(
+        {rings_file.name, 0,
+         fmt::format("{}ring {}: off NVLink are {}", version, fmt::join(report.given[r], " "),
+                     edges_text(report.given_cost.rings[r]))});
+  finding.cause = fmt::format(
+      "GPUs are joined in islands, and the order goes in and out of them: {} edges cross sockets instead of "
+      "{}. "
+      "Versions of NCCL's search differ in this",
+      given.sockets, best.sockets);
+  finding.remedy = fmt::format(
+      "use the order {} (orrery topo rings --graph, NCCL_GRAPH_FILE), or another version; keep tensor "
+      "parallelism "
+      "inside the islands",
+      fmt::join(report.best.front(), " "));
+  finding.now_gb_per_s = report.given_cost.bytes_per_s * 1e-9;
+  finding.mended_gb_per_s = report.best_cost.bytes_per_s * 1e-9;
+  finding.rate_of = fmt::format("{} ring{}", report.given.size(), report.given.size() == 1 ? "" : "s");
+  found.push_back(std::move(finding));
 }
 
 void compare(const TopologyFile& rings_file, const NodeType& node, const std::string& machine,
@@ -41,7 +86,10 @@ void compare(const TopologyFile& rings_file, const NodeType& node, const std::st
     return;
   }
   const RingReport report = ring_report(node, std::move(rings), rings_file.name);
-  if (report.best_cost.bytes_per_s < kWorthwhile * report.given_cost.bytes_per_s) return;
+  if (report.best_cost.bytes_per_s < kWorthwhile * report.given_cost.bytes_per_s) {
+    look_at_islands(rings_file, report, found);
+    return;
+  }
   Finding finding;
   finding.id = "ring-order";
   finding.title = "the rings leave fast links that another order would use";

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "report/finding.hpp"
-#include "topology/nccl_variables.hpp"
-#include "topology/topology_file.hpp"
+#include "topology/cluster.hpp"
+#include "topology/import/topology_file.hpp"
+#include "topology/nccl/nccl_variables.hpp"
 
 namespace orrery::diagnosis {
 
@@ -37,6 +38,25 @@ void look_at_graphs(const TopologyFile& file, std::span<const Host> hosts, Findi
 void look_at_log(const TopologyFile& file, Findings& found);
 void look_at_connections(const TopologyFile& file, Findings& found);
 void look_at_settings(const TopologyFile& file, std::span<const Host> hosts, Findings& found);
+// What ranks were doing when a log ends: who did not enter an operation that others wait in.
+void look_for_missing_ranks(const TopologyFile& file, Findings& found);
+// Two logs, or two graph files, of one kind of machine: by channels and rates that differ, with the versions.
+void compare_versions(std::span<const TopologyFile> files, Findings& found);
+// Messages through another GPU's network card: their connections and what posting them costs, and whether
+// an all-to-all without them is faster on the machine of `hosts`.
+void look_at_proxies(const TopologyFile& file, std::span<const Host> hosts, Findings& found);
+// What NCCL chose, or was made to choose, against the twin's own time on the machine of `hosts`.
+void look_at_choices(const TopologyFile& file, std::span<const Host> hosts, Findings& found);
+// So many machines like `host` on a rail-optimised network. Empty: it has no way between its GPUs, or GPUs of
+// several kinds.
+std::optional<Cluster> cluster_of(const Host& host, std::int32_t nodes);
+// Of the communicator with the most ranks; null: the log has none.
+const LogComm* largest_comm(const NcclLog& log);
+// The log's setting of that name; null: it isn't set.
+const LogSetting* setting_of(const NcclLog& log, std::string_view name);
+// 27 for "2.27.3"; 30 where the log doesn't say it.
+std::int32_t minor_version(const NcclLog& log);
+
 // Rings of logs and graph files over the links of a matrix or topology file.
 void look_at_ring_orders(std::span<const TopologyFile> files, Findings& found);
 

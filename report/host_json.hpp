@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/host.hpp"
+#include "topology/import/host.hpp"
 
 namespace orrery {
 

@@ -8,8 +8,8 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
-#include "topology/nccl_graph_xml.hpp"
-#include "topology/nccl_log_derive.hpp"
+#include "topology/import/nccl_graph_xml.hpp"
+#include "topology/import/nccl_log_derive.hpp"
 
 namespace orrery {
 namespace {

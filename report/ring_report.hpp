@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "topology/cluster.hpp"
+#include "topology/import/topology_file.hpp"
 #include "topology/ring_order.hpp"
-#include "topology/topology_file.hpp"
 
 namespace orrery {
 

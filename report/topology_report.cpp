@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "topology/import/nccl_log_derive.hpp"
 #include "topology/link_rates.hpp"
-#include "topology/nccl_log_derive.hpp"
-#include "topology/nccl_search.hpp"
+#include "topology/nccl/nccl_search.hpp"
 
 namespace orrery {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "topology/topology_file.hpp"
+#include "topology/import/topology_file.hpp"
 
 namespace orrery {
 

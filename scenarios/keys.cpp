@@ -6,10 +6,10 @@ namespace orrery {
 
 const std::vector<SectionKeys>& scenario_sections() {
   static const std::vector<SectionKeys> kSections = {
-      {"scenario",
-       {"name", "description", "model", "sequence", "global_batch", "cluster", "plan", "engine", "stragglers",
-        "faults", "random_faults", "watchdog", "remap", "profile", "partition", "training", "traffic",
-        "prices", "output"}},
+      {"scenario", {"name",       "description", "model",      "sequence", "global_batch",  "cluster",
+                    "plan",       "engine",      "stragglers", "faults",   "random_faults", "watchdog",
+                    "remap",      "profile",     "partition",  "training", "traffic",       "rings",
+                    "collective", "buckets",     "prices",     "output"}},
       {"model",
        {"name",
         "hidden",
@@ -122,7 +122,9 @@ const std::vector<SectionKeys>& scenario_sections() {
         "collective_base", "nvls", "nccl"}},
       {"partition", {"strategies", "pieces"}},
       {"piece", {"min", "max"}},
-      {"traffic", {"patterns", "jobs", "placement", "queue_pairs", "seeds", "post"}},
+      {"traffic", {"patterns", "jobs", "placement", "queue_pairs", "seeds", "post", "messages", "depths"}},
+      {"rings", {"order", "from", "bytes"}},
+      {"collective", {"kind", "algorithms", "begin", "end", "factor", "channels", "chunk"}},
       {"prices", {"gpu_hour", "source", "date"}},
       {"output", {"json", "trace"}},
   };

@@ -104,6 +104,7 @@ Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file
   read_profile(top, scenario);
   read_partition(top, scenario);
   read_traffic(top, scenario);
+  read_collectives(top, scenario);
   read_prices(top, scenario);
   read_output(top, scenario);
   faults.throw_if_any();

@@ -13,6 +13,8 @@ constexpr double kHopLatency = 300e-9;
 constexpr std::int64_t kMaxPorts = 65'536;
 constexpr std::int64_t kMaxQueuePairs = 1024;
 constexpr std::int64_t kMaxSeeds = 1000;
+constexpr std::int64_t kMostMessageBytes = std::int64_t{1} << 31;  // As InfiniBand's.
+constexpr std::int64_t kMostDepth = 65'536;
 
 void read_tiers(const Section& section, Fabric& fabric) {
   if (!section.has("tiers")) return;
@@ -117,6 +119,8 @@ void read_traffic(const Section& file, Scenario& scenario) {
   section.integer("queue_pairs", request.queue_pairs, 1, kMaxQueuePairs);
   section.integer("seeds", request.seeds, 1, kMaxSeeds);
   section.seconds("post", request.post_s, 1e-3);
+  section.sizes("messages", request.messages, 1, kMostMessageBytes);
+  section.integers("depths", request.depths, 1, kMostDepth);
 }
 
 }  // namespace orrery

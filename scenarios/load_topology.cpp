@@ -7,9 +7,9 @@
 
 #include "base/error.hpp"
 #include "scenarios/sections.hpp"
-#include "topology/host_node.hpp"
-#include "topology/merge_hosts.hpp"
-#include "topology/topology_file.hpp"
+#include "topology/import/host_node.hpp"
+#include "topology/import/merge_hosts.hpp"
+#include "topology/import/topology_file.hpp"
 
 namespace orrery {
 namespace {

@@ -234,6 +234,42 @@ std::optional<std::size_t> Section::choice_index(std::string_view key,
   return std::nullopt;
 }
 
+template <class T, class Read>
+void Section::list(std::string_view key, std::vector<T>& target, std::string_view expected,
+                   const Read& read) const {
+  if (!has(key)) return;
+  const std::size_t before = faults_.count();
+  std::vector<T> values;
+  for (const YamlNode* item : items(key)) {
+    const auto value = item->kind == YamlNode::Kind::kScalar ? read(*item) : std::nullopt;
+    if (value)
+      values.push_back(static_cast<T>(*value));
+    else
+      wrong(*item, key, expected);
+  }
+  if (values.empty() && faults_.count() == before) fault(key, "is empty; leave it out for the default");
+  if (faults_.count() == before) target = std::move(values);
+}
+
+void Section::integers(std::string_view key, std::vector<std::int32_t>& target, std::int64_t min,
+                       std::int64_t max) const {
+  list(key, target, fmt::format("whole numbers from {} to {}", format_count(min), format_count(max)),
+       [&](const YamlNode& item) {
+         const auto value = item.quoted ? std::nullopt : parse_integer(item.text);
+         return value && *value >= min && *value <= max ? value : std::nullopt;
+       });
+}
+
+void Section::sizes(std::string_view key, std::vector<std::int64_t>& target, std::int64_t min,
+                    std::int64_t max) const {
+  list(key, target,
+       fmt::format("sizes from {} to {}, e.g. 80GiB or 100MB", exact_bytes(min), exact_bytes(max)),
+       [&](const YamlNode& item) {
+         const auto value = parse_bytes(item.text);
+         return value && *value >= min && *value <= max ? value : std::nullopt;
+       });
+}
+
 std::vector<const YamlNode*> Section::items(std::string_view key) const {
   std::vector<const YamlNode*> result;
   const YamlNode* value = node(key);

@@ -85,6 +85,12 @@ class Section {
     if (const auto index = choice_index(key, words)) target = choices[*index].second;
   }
 
+  // Lists of such values. One wrong item, or none at all, is a fault and leaves the target as it was.
+  void integers(std::string_view key, std::vector<std::int32_t>& target, std::int64_t min,
+                std::int64_t max) const;
+  void sizes(std::string_view key, std::vector<std::int64_t>& target, std::int64_t min,
+             std::int64_t max) const;
+
   // The items of a list; empty (with a fault) when the value isn't one.
   std::vector<const YamlNode*> items(std::string_view key) const;
 
@@ -93,6 +99,9 @@ class Section {
   std::optional<std::int64_t> integer_value(std::string_view key, std::int64_t min, std::int64_t max) const;
   std::optional<std::size_t> choice_index(std::string_view key, const std::vector<std::string>& words) const;
   void wrong(const YamlNode& value, std::string_view key, std::string_view expected) const;
+  // The values of a list as `read` has them, which says nothing of a wrong one.
+  template <class T, class Read>
+  void list(std::string_view key, std::vector<T>& target, std::string_view expected, const Read& read) const;
 
   const YamlNode& node_;
   std::string path_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/transformer.hpp"
+#include "planner/collective_program.hpp"
 #include "planner/partition.hpp"
 #include "planner/placement.hpp"
 #include "planner/plan.hpp"
@@ -20,6 +21,7 @@
 #include "simulator/random_faults.hpp"
 #include "topology/cluster.hpp"
 #include "topology/profile.hpp"
+#include "topology/ring_order.hpp"
 
 namespace orrery {
 
@@ -34,6 +36,23 @@ struct Prices {
 struct PartitionRequest {
   std::vector<PartitionStrategy> strategies = all_partition_strategies();
   std::vector<PieceLimits> pieces = {PieceLimits{}};  // Of nvlink-neighbourhood: each is one case.
+};
+
+// Whose rings `orrery topo rings` prices on a node of the cluster.
+struct RingRequest {
+  RingOrder order;             // Empty: those of `from`.
+  std::filesystem::path from;  // A log or a graph file; empty and no order: in the order of numbers.
+  std::int64_t bytes = std::int64_t{1} << 30;
+};
+
+// What `orrery collective` sweeps.
+struct CollectiveRequest {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  std::vector<std::optional<CollectiveAlgorithm>> algorithms = {std::nullopt};  // None: what NCCL chooses.
+  std::int64_t begin_bytes = std::int64_t{1} << 20, end_bytes = std::int64_t{1} << 30;
+  std::int32_t factor = 4;
+  std::int32_t channels = 0;     // 0: as many as NCCL uses.
+  std::int64_t chunk_bytes = 0;  // 0: the protocol's.
 };
 
 // What `orrery remap` compares.
@@ -84,6 +103,9 @@ struct Scenario {
   PartitionRequest partition;
   TrainingRequest training;
   TrafficRequest traffic;  // What `orrery fabric` sends over the fabric.
+  RingRequest rings;
+  CollectiveRequest collective;
+  std::vector<std::int64_t> buckets;  // Sizes of gradient buckets that `orrery collective` compares.
   Outputs output;
   std::vector<std::string> notes;  // What reading assumed.
 };

@@ -19,6 +19,8 @@ void read_fabric(const Section& cluster, Fabric& fabric);
 // The node that the file under `topology` describes; what its reader assumed goes to `notes`.
 void read_topology_node(const Section& cluster, Cluster& into, std::vector<std::string>& notes);
 void read_traffic(const Section& file, Scenario& scenario);
+// The sections `rings` and `collective`, and the list `buckets`.
+void read_collectives(const Section& file, Scenario& scenario);
 void read_plan(const Section& file, Scenario& scenario);
 void read_recompute(const Section& plan, Plan& settings);
 // Binds the GPUs of the cluster's nodes. REQUIRES: the cluster is read.

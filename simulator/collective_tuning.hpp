@@ -11,7 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "model/program.hpp"
-#include "topology/nccl_connect.hpp"
+#include "topology/nccl/nccl_connect.hpp"
 
 namespace orrery::nccl {
 
@@ -153,9 +153,9 @@ struct GroupLinks {
   double nic_gb_per_s = 0;
 };
 
-// The graphs that NCCL's search (topology/nccl_search.hpp) ends with on machines where all GPUs of a node
-// look alike: the fastest channels that fill the links, from its list of speeds, doubled and raised by its
-// rules.
+// The graphs that NCCL's search (topology/nccl/nccl_search.hpp) ends with on machines where all GPUs of a
+// node look alike: the fastest channels that fill the links, from its list of speeds, doubled and raised by
+// its rules.
 Communicator find_channels(const GroupLinks& links);
 
 }  // namespace orrery::nccl

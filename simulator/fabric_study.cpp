@@ -169,11 +169,10 @@ std::vector<DepthRow> study_depth(const Cluster& cluster, const TrafficRequest& 
   shape.round_trip_s = path.latency_s + router.path(far, 0).latency_s;
   shape.post_s = request.post_s;
   std::vector<DepthRow> rows;
-  // A packet; NCCL's chunks of a message, its slots and its slices; and whole buffers.
-  for (const std::int64_t bytes : {4 << 10, 64 << 10, 128 << 10, 512 << 10, 1 << 20, 8 << 20}) {
+  for (const std::int64_t bytes : request.messages) {
     shape.message_bytes = bytes;
     DepthRow row{bytes, least_depth(shape), {}};
-    for (const std::int32_t depth : {1, 8, 64, 256, 512}) {
+    for (const std::int32_t depth : request.depths) {
       shape.depth = depth;
       row.rates.push_back({depth, connection_rate(shape)});
     }

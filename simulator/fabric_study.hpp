@@ -19,6 +19,9 @@ struct TrafficRequest {
   std::int32_t queue_pairs = 1;  // Looked at besides 1.
   std::int32_t seeds = 8;        // Hashes (and permutations) that the figures are means over.
   double post_s = 1e-6;  // Per message: NCCL prices its network proxy at 1 to 2 us (NCCL_NET_OVERHEAD).
+  // Of one connection. A packet; NCCL's chunks of a message, its slots and its slices; and whole buffers.
+  std::vector<std::int64_t> messages = {4 << 10, 64 << 10, 128 << 10, 512 << 10, 1 << 20, 8 << 20};
+  std::vector<std::int32_t> depths = {1, 8, 64, 256, 512};  // Messages that may be under way.
 };
 
 // Rates are per network card; means over seeds.

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "topology/host.hpp"
+#include "topology/import/host.hpp"
 
 namespace orrery {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "topology/cluster.hpp"
-#include "topology/nccl_graph.hpp"
+#include "topology/nccl/nccl_graph.hpp"
 #include "topology/node_routes.hpp"
 
 namespace orrery {

@@ -91,3 +91,44 @@ TEST_CASE("collective sweeps sizes in both engines", "[cli][collective]") {
   CHECK(run_orrery("collective dgx-h100 --kind all-to-all --algorithm nvls").code == 3);
   CHECK(run_orrery("collective dgx-h100 --begin 1GiB --end 1MiB").code == 2);
 }
+
+TEST_CASE("topo rings takes a scenario with a matrix and a log, or with an order", "[cli][topo]") {
+  // Two edges of the log's ring cross the sockets' link, at 12 GB/s as NCCL counts it where no processor is
+  // named: 2 · 7/8 · 1 GiB / 12 GB/s = 156.6 ms. Best: 40 GB/s, two NVLinks everywhere, 47.0 ms.
+  const auto wrong =
+      nlohmann::json::parse(run_orrery("topo rings scenarios/rings-wrong-order.yaml --json -").out);
+  CHECK(wrong["order_source"].get<std::string>().ends_with("wrong-order.log"));
+  CHECK(wrong["given"]["edges_off_nvlink"] == 2);
+  CHECK(wrong["given"]["all_reduce_s"].get<double>() == Approx(0.156598).epsilon(1e-3));
+  CHECK(wrong["best"]["all_reduce_s"].get<double>() == Approx(0.046985).epsilon(1e-3));
+  CHECK(wrong["best"]["orders"][0] == nlohmann::json::parse("[0,4,7,6,5,1,2,3]"));
+  // Six edges over one NVLink and two over five links: 16 in all, 2 per edge.
+  const auto mesh =
+      nlohmann::json::parse(run_orrery("topo rings scenarios/rings-dgx1-mesh.yaml --json -").out);
+  CHECK(mesh["given"]["mean_links"].get<double>() == Approx(2));
+  CHECK(mesh["best"]["mean_links"].get<double>() == Approx(1));
+  CHECK(mesh["given"]["all_reduce_s"].get<double>() == Approx(0.583351).epsilon(1e-3));
+  CHECK(mesh["best"]["all_reduce_s"].get<double>() == Approx(0.087508).epsilon(1e-3));
+  CHECK(run_orrery("topo rings scenarios/rings-dgx1-mesh.yaml --set 'rings={order: [0, 9]}'").code == 3);
+  CHECK(run_orrery("topo rings dgx-v100-mesh --set rings.bytes=1GB").code == 2);
+}
+
+TEST_CASE("collective takes a scenario with algorithms side by side, or with buckets", "[cli][collective]") {
+  const Outcome outcome =
+      run_orrery("collective scenarios/collective-ring-chain.yaml --set collective.begin=1GiB --json -");
+  CHECK(outcome.code == 0);
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  REQUIRE(rows.size() == 4);  // Ring, chain, both, and NCCL's choice, which is the ring.
+  CHECK(rows[0]["time_s"] == rows[3]["time_s"]);
+  CHECK(rows[0]["time_s"].get<double>() < rows[1]["time_s"].get<double>());
+  CHECK(rows[1]["time_s"].get<double>() < rows[2]["time_s"].get<double>());
+  CHECK(run_orrery("collective scenarios/collective-ring-chain.yaml --kind broadcast").code == 2);
+  const auto buckets = nlohmann::json::parse(
+      run_orrery("collective scenarios/buckets-llama3-8b-32xh100.yaml --set collective.begin=1GiB --json -")
+          .out)["buckets"];
+  REQUIRE(buckets.size() == 6);
+  CHECK(buckets[0]["buckets"] == 34);  // 32 layers, the embedding, the head.
+  CHECK(buckets[5]["buckets"] == 1);
+  CHECK(buckets[0]["idle"].get<double>() < 0.15);
+  CHECK(buckets[5]["idle"].get<double>() > 0.25);
+}

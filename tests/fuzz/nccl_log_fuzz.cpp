@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "topology/nccl_log_derive.hpp"
-#include "topology/nccl_tests_table.hpp"
+#include "topology/import/nccl_log_derive.hpp"
+#include "topology/import/nccl_tests_table.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "topology/nccl_topology_xml.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "topology/smi_host.hpp"
-#include "topology/smi_p2p.hpp"
+#include "topology/import/smi_host.hpp"
+#include "topology/import/smi_p2p.hpp"
 
 namespace {
 

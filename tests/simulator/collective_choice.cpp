@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "simulator/collective_tuning.hpp"
-#include "topology/node_host.hpp"
+#include "topology/import/node_host.hpp"
 
 using namespace orrery;
 using namespace orrery::nccl;

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "topology/platform.hpp"
+#include "topology/import/platform.hpp"
 
 using namespace orrery;
 

@@ -1,4 +1,4 @@
-#include "topology/detect_host.hpp"
+#include "topology/import/detect_host.hpp"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "topology/host_checks.hpp"
+#include "topology/import/host_checks.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "topology/host_dot.hpp"
+#include "topology/import/host_dot.hpp"
 
 #include <catch2/catch.hpp>
 

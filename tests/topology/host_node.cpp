@@ -1,5 +1,5 @@
 // Hosts as node types: shared segments, ports of one card, NVLinks of both ends.
-#include "topology/host_node.hpp"
+#include "topology/import/host_node.hpp"
 
 #include <catch2/catch.hpp>
 

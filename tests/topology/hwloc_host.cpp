@@ -1,4 +1,4 @@
-#include "topology/hwloc_host.hpp"
+#include "topology/import/hwloc_host.hpp"
 
 #include <catch2/catch.hpp>
 

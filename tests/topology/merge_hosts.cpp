@@ -1,4 +1,4 @@
-#include "topology/merge_hosts.hpp"
+#include "topology/import/merge_hosts.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,10 +1,10 @@
-#include "topology/nccl_connect.hpp"
+#include "topology/nccl/nccl_connect.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "topology/nccl_variables.hpp"
-#include "topology/node_host.hpp"
+#include "topology/import/node_host.hpp"
+#include "topology/nccl/nccl_variables.hpp"
 
 using namespace orrery;
 using namespace orrery::nccl;

@@ -1,4 +1,4 @@
-#include "topology/nccl_graph_xml.hpp"
+#include "topology/import/nccl_graph_xml.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -123,7 +123,7 @@ TEST_CASE("what a graph file can't mean is refused with its line", "[topology][n
   const NcclGraphImport fewer = read_nccl_graphs(with("nchannels=\"2\"", "nchannels=\"3\""), "g.xml");
   CHECK(find_note(fewer.notes, Kind::kSuspect, "nchannels is 3, and 2 channels are there") != nullptr);
   const NcclGraphImport uneven = read_nccl_graphs(with("      <gpu dev=\"0xa\"/>\n", ""), "g.xml");
-  CHECK(find_note(uneven.notes, Kind::kSuspect, "ring 1 has 1 GPUs, ring 0 has 2") != nullptr);
+  CHECK(find_note(uneven.notes, Kind::kSuspect, "ring 1 has 1 GPUs, the first channel has 2") != nullptr);
 }
 
 TEST_CASE("published graph files are read and written back", "[topology][nccl_xml][data]") {

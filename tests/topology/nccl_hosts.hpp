@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "topology/host.hpp"
+#include "topology/import/host.hpp"
 
 namespace orrery::testing {
 

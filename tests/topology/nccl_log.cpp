@@ -1,5 +1,5 @@
 // NCCL's debug log: every quirk of the published logs by a small text of our own.
-#include "topology/nccl_log.hpp"
+#include "topology/import/nccl_log.hpp"
 
 #include <catch2/catch.hpp>
 

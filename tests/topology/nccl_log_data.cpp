@@ -6,8 +6,8 @@
 #include <map>
 
 #include "tests/topology/nccl_log_files.hpp"
-#include "topology/nccl_log_derive.hpp"
-#include "topology/nccl_tests_table.hpp"
+#include "topology/import/nccl_log_derive.hpp"
+#include "topology/import/nccl_tests_table.hpp"
 
 using namespace orrery;
 using log_test::says;

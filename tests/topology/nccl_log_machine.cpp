@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "tests/topology/nccl_log_files.hpp"
+#include "topology/import/nccl_log_derive.hpp"
 #include "topology/link_rates.hpp"
-#include "topology/nccl_log_derive.hpp"
 
 using namespace orrery;
 using log_test::says;
@@ -236,4 +236,28 @@ TEST_CASE("devices of ranks, orders of rings, and what to ask for where there is
   CHECK(import.hosts.empty());
   REQUIRE(import.notes.size() == 1);
   CHECK(import.notes[0].remedy.find("NCCL_DEBUG_SUBSYS=INIT,GRAPH") != std::string::npos);
+}
+
+TEST_CASE("the last operation of each rank is kept", "[nccl_log]") {
+  const auto line = [](int rank, const std::string& text) {
+    return "n0:" + std::to_string(7 + rank) + ":1 [" + std::to_string(rank) + "] NCCL INFO " + text + "\n";
+  };
+  std::string text;
+  for (int r = 0; r < 2; ++r)
+    text += line(r, "comm 0x" + std::to_string(50 + r) + " rank " + std::to_string(r) +
+                        " nRanks 2 nNodes 1 localRanks 2 localRank " + std::to_string(r) + " MNNVL 0");
+  const std::string operands = " sendbuff 0x1 recvbuff 0x2 count 33 datatype 7 op 0 root 0 comm 0x5";
+  text += line(1, "AllReduce: opCount ff" + operands + "1 [nranks=2] stream 0x3");
+  text += line(1, "AllGather: opCount 100" + operands + "1 [nranks=2] stream 0x3");
+  text += line(0, "AllReduce: opCount 2" + operands + "9 [nranks=2] stream 0x3");  // Nobody's communicator.
+  text += line(0, "AllReduce: opCount x" + operands + "0 [nranks=2] stream 0x3");  // Torn.
+  const NcclLog log = read_nccl_log(text, "log.txt");
+  REQUIRE(log.comms.size() == 1);
+  REQUIRE(log.comms[0].last_operations.size() == 1);
+  const LogOperation& last = log.comms[0].last_operations[0];
+  CHECK(last.rank == 1);
+  CHECK(last.function == "AllGather");
+  CHECK(last.number == 256);
+  CHECK(last.elements == 33);
+  CHECK(last.line == 4);
 }

@@ -9,11 +9,11 @@
 #include <iostream>
 #include <sstream>
 
-#include "topology/nccl_connect.hpp"
-#include "topology/nccl_graph_xml.hpp"
-#include "topology/nccl_log.hpp"
-#include "topology/nccl_topology_xml.hpp"
-#include "topology/node_host.hpp"
+#include "topology/import/nccl_graph_xml.hpp"
+#include "topology/import/nccl_log.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
+#include "topology/import/node_host.hpp"
+#include "topology/nccl/nccl_connect.hpp"
 #include "topology/node_layout.hpp"
 
 using namespace orrery;

@@ -1,12 +1,12 @@
 // NCCL's graph of a node, its paths and what follows from them, on hosts small enough to count by hand.
-#include "topology/nccl_system.hpp"
+#include "topology/nccl/nccl_system.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
 #include "tests/topology/nccl_hosts.hpp"
-#include "topology/nccl_connect.hpp"
-#include "topology/nccl_paths.hpp"
+#include "topology/nccl/nccl_connect.hpp"
+#include "topology/nccl/nccl_paths.hpp"
 
 using namespace orrery;
 using namespace orrery::nccl;

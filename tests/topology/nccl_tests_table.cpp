@@ -1,4 +1,4 @@
-#include "topology/nccl_tests_table.hpp"
+#include "topology/import/nccl_tests_table.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "topology/nccl_topology_xml.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
 
 #include <catch2/catch.hpp>
 

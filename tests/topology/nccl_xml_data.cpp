@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "tests/topology/topo_files.hpp"
-#include "topology/nccl_topology_xml.hpp"
+#include "topology/import/nccl_topology_xml.hpp"
 
 using namespace orrery;
 using topo_test::find_note;

@@ -1,11 +1,11 @@
-#include "topology/platform.hpp"
+#include "topology/import/platform.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <map>
 
 #include "base/error.hpp"
-#include "topology/platform_units.hpp"
+#include "topology/import/platform_units.hpp"
 
 using namespace orrery;
 

@@ -12,7 +12,7 @@
 #include "base/random.hpp"
 #include "tests/topology/damaged_paste.hpp"
 #include "tests/topology/smi_pastes.hpp"
-#include "topology/smi_host.hpp"
+#include "topology/import/smi_host.hpp"
 
 namespace orrery {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "tests/topology/smi_pastes.hpp"
-#include "topology/smi_host.hpp"
+#include "topology/import/smi_host.hpp"
 
 namespace orrery {
 namespace {

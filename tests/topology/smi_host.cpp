@@ -1,9 +1,9 @@
-#include "topology/smi_host.hpp"
+#include "topology/import/smi_host.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "tests/topology/smi_pastes.hpp"
-#include "topology/smi_tree.hpp"
+#include "topology/import/smi_tree.hpp"
 
 namespace orrery {
 namespace {

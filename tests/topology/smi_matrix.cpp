@@ -1,10 +1,10 @@
-#include "topology/smi_matrix.hpp"
+#include "topology/import/smi_matrix.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
 #include "tests/topology/smi_pastes.hpp"
-#include "topology/smi_p2p.hpp"
+#include "topology/import/smi_p2p.hpp"
 
 namespace orrery {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "topology/import_note.hpp"
+#include "topology/import/import_note.hpp"
 
 namespace orrery::topo_test {
 

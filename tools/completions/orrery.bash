@@ -44,9 +44,9 @@ _orrery() {
       graph*) words="--json --format --dim --batch --sequence --ranks --groups --help" ;;
       plan*) words="--format --var --run --gpus --node --nodes --model --output --help" ;;
       "topo convert") words="--to --output --several-nodes --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
-      "topo rings") words="--order --bytes --graph --json --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
+      "topo rings") words="--order --bytes --graph --json --set --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       topo*) words="--gpu --nic --gpu-bus-ids --map-foreign --help" ;;
-      collective*) words="--nodes --fabric --kind --algorithm --begin --end --factor --channels --chunk --both-engines --json --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
+      collective*) words="--nodes --fabric --kind --algorithm --begin --end --factor --channels --chunk --both-engines --json --set --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       diagnose*) words="--json --quiet --gpu --nic --gpu-bus-ids --map-foreign --help" ;;
       "scenario show") words="--set --help" ;;
       *) words="--help" ;;

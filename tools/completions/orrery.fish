@@ -106,7 +106,7 @@ complete -c orrery -n "$validate" -l calibrated -d "Fit to one collective of a m
 complete -c orrery -n "$validate" -l rows -d "List every predicted row"
 complete -c orrery -n "$validate" -x -l threshold -d "End with 6 when the median error exceeds this fraction"
 complete -c orrery -n "$validate" -x -l threads -d "Rows predicted at a time"
-complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition fabric placement remap" -x -l set -d "Replace a value: KEY=VALUE" \
+complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition fabric placement remap rings collective" -x -l set -d "Replace a value: KEY=VALUE" \
   -a "sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="
 
 complete -c orrery -n "$top" -f -a topo -d "Show, check, convert and compare topologies of machines"

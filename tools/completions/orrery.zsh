@@ -79,7 +79,7 @@ _orrery_topo() {
           _arguments $_orrery_machine '--to[form of the output]:form:(nccl-topo nccl-graph simgrid dot json)' \
             '--output[write to this file]:file:_files' '--several-nodes[graphs for several such machines]' ;;
         rings)
-          _arguments $_orrery_machine '--order[GPUs in the order of the ring]:numbers' '--bytes[size of the all-reduce]:size' \
+          _arguments $_orrery_machine "$_orrery_set" '--order[GPUs in the order of the ring]:numbers' '--bytes[size of the all-reduce]:size' \
             '--graph[write a graph file with the best rings]:file:_files' '--json[write figures as JSON]:file:_files' ;;
       esac ;;
   esac
@@ -130,7 +130,7 @@ _orrery() {
         plan) _orrery_plan ;;
         topo) _orrery_topo ;;
         collective)
-          _arguments $_orrery_machine '--nodes[nodes of this kind]:number' '--fabric[network]:kind:(rail-optimised fat-tree rail-only)' \
+          _arguments $_orrery_machine "$_orrery_set" '--nodes[nodes of this kind]:number' '--fabric[network]:kind:(rail-optimised fat-tree rail-only)' \
             '--kind[the collective]:kind:(all-reduce all-gather reduce-scatter all-to-all broadcast)' \
             '--algorithm[auto is what NCCL chooses]:algorithm:(auto ring tree halving-doubling chain ring-chain hierarchical nvls nvls-tree pat pairwise pxn)' \
             '--begin[smallest size]:size' '--end[largest size]:size' '--factor[from size to size]:number' '--channels[channels]:number' \
