@@ -77,7 +77,7 @@ TEST_CASE("another Program has another hash", "[timeline]") {
   Program other = program();
   other.kernels[0].fixed = 11_us;
   CHECK(program_hash(other) != program_hash(program()));
-  CHECK(program_hash(program()).size() == 16);
+  CHECK(program_hash(program()).size() == 32);
 }
 
 TEST_CASE("a damaged timeline is told with file and field", "[timeline]") {

@@ -19,7 +19,7 @@ constexpr EngineOptions kTwoSteps{2, false};
 void add_cores(Job& job, Random& random) {
   const std::int64_t pools = random.between(1, 2);
   for (std::int64_t p = 0; p < pools; ++p)
-    job.core_pools.push_back(static_cast<std::int32_t>(random.between(1, 3)));
+    job.core_pools.push_back(static_cast<std::int32_t>(random.between(1000, 3000)));
   for (JobClass& rank_class : job.classes) {
     rank_class.core_pool = static_cast<std::int32_t>(random.between(-1, pools - 1));
     rank_class.pool_members = static_cast<std::int32_t>(random.between(1, 3));

@@ -26,7 +26,9 @@ Profile calibrated() {
   profile.message_fit = {4e-6, 2e-10, 0.1, 200, "ping-pong"};
   profile.collective_fits = {{"all-reduce", 2, 1e-5, 5e-10, 0.1, 100, "sweep"},
                              {"all-reduce", 4, 2e-5, 9e-10, 0.2, 100, "sweep"}};
-  profile.kernel_fits = {{"matmul", 1e-6, 4.2e10, 0, 0.15, 60, "fit"}};
+  profile.kernel_fits = {{"matmul", "", 1e-6, 4.2e10, 0, 0.15, 60, "fit"},
+                         {"matmul", "qkv", 2e-6, 5e10, 0, 0.05, 6, "fit"}};
+  profile.cores_together = 1.6;
   MeasuredKernel kernel;
   kernel.label = "qkv";
   kernel.kind = "matmul";
@@ -100,7 +102,7 @@ TEST_CASE("a damaged file is told with file and field", "[scenarios][profile]") 
   CHECK_THAT(fault_with("host-core", "H100"), Contains("device: is 'H100', but the cluster has host-core"));
   CHECK_THAT(fault_with("\"seconds\": 0.00021", "\"seconds\": -1"), Contains("kernels[0].seconds: is -1"));
   CHECK_THAT(fault_with("\"label\": \"qkv\"", "\"lable\": \"qkv\""),
-             Contains("kernels[0].lable: isn't known here") && Contains("label"));
+             Contains("kernel_fits[1].lable: isn't known here") && Contains("label"));
   CHECK_THAT(fault_with("\"ranks\": 4", "\"ranks\": 2"),
              Contains("collectives[1].kind") && Contains("twice"));
   CHECK_THAT(fault_with("\"kind\": \"all-reduce\"", "\"kind\": \"reduce\""),

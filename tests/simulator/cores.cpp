@@ -28,7 +28,7 @@ std::vector<SimTime> ends(const Job& job) {
 // Classes that compute for so long each, on the cores of one machine.
 JobBuilder computing(const std::vector<SimTime>& work, std::int32_t cores) {
   JobBuilder builder;
-  builder.job.core_pools = {cores};
+  builder.job.core_pools = {1000 * cores};
   for (const SimTime time : work) {
     const std::int32_t added = builder.add_class();
     builder.add_compute(added, time);
@@ -91,7 +91,7 @@ TEST_CASE("a rank's compute stands still while its own transfer is active", "[co
 TEST_CASE("a transfer uses a core of each of its ranks", "[cores]") {
   JobBuilder builder;
   builder.job.communication_on_core = true;
-  builder.job.core_pools = {2};
+  builder.job.core_pools = {2000};
   for (int c = 0; c < 4; ++c) set_class_pool(builder.job, static_cast<std::size_t>(builder.add_class()));
   builder.add_rendezvous(builder.add_transfer(6_us, 0, 0, {}), {{0, 1}, {1, 1}});
   builder.add_compute(2, 6_us);
@@ -110,7 +110,7 @@ TEST_CASE("ranks of a host share its cores, folded too", "[cores]") {
     options.fold = fold;
     const Job job = make_job(program, host(2), profile, options);
     CHECK(job.classes.size() == (fold ? 1 : 3));
-    CHECK(job.core_pools == std::vector<std::int32_t>{2});
+    CHECK(job.core_pools == std::vector<std::int32_t>{2000});
     CHECK(job.classes[0].pool_members == (fold ? 3 : 1));
     for (const SimTime end : ends(job)) CHECK(end == 15_us);
   }

@@ -72,12 +72,15 @@ TEST_CASE("a kernel costs what was measured of it, else of its shape, else by th
   profile.instruction_s = 1e-6;
   CHECK(kernel_cost(product(), "qkv", core, profile).origin == CostOrigin::kModel);
   // 1 us + 2e6 flops at 50 GFLOP/s + 120 kB at 10 GB/s = 1 + 40 + 12 us, and 1 us for the instruction.
-  profile.kernel_fits = {{"matmul", 1e-6, 50e9, 10e9, 0.1, 1, ""}};
+  profile.kernel_fits = {{"matmul", "", 1e-6, 50e9, 10e9, 0.1, 1, ""}};
   CHECK(kernel_cost(product(), "qkv", core, profile).origin == CostOrigin::kFit);
   CHECK(kernel_time(product(), "qkv", core, profile) == 54_us);
   profile.kernels = {measured("head", 60e-6)};
   CHECK(kernel_cost(product(), "qkv", core, profile).origin == CostOrigin::kMeasuredShape);
   CHECK(kernel_time(product(), "qkv", core, profile) == 61_us);
+  // 2 us whatever its size: a fit of its own label is a better guide than another kernel of its shape.
+  profile.kernel_fits.push_back({"matmul", "qkv", 2e-6, 0, 0, 0.1, 1, ""});
+  CHECK(kernel_time(product(), "qkv", core, profile) == 3_us);
   profile.kernels.push_back(measured("qkv", 70e-6));
   CHECK(kernel_cost(product(), "qkv", core, profile).origin == CostOrigin::kMeasured);
   CHECK(kernel_time(product(), "qkv", core, profile) == 71_us);

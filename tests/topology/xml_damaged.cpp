@@ -2,6 +2,7 @@
 // or an error says otherwise.
 #include <catch2/catch.hpp>
 
+#include <atomic>
 #include <csignal>
 #include <set>
 #include <sstream>
@@ -157,7 +158,7 @@ TEST_CASE("a trial tells of a crash, of a run for ever and of nothing else", "[t
   CHECK_THAT(fault_of_trial([] { std::raise(SIGSEGV); }, 5).value_or("nothing"),
              Catch::Contains("signal 11"));
   const auto forever = [] {
-    for (volatile int i = 0;; i = i + 1) {
+    for (std::atomic<int> turns = 0;; ++turns) {
     }
   };
   CHECK_THAT(fault_of_trial(forever, 1).value_or("nothing"), Catch::Contains("isn't done after 1 s"));
