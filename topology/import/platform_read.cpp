@@ -205,6 +205,9 @@ void Reader::read_cluster(const XmlElement& element) {
   cluster.backbone_latency_s = latency(element, "bb_lat", "0");
   cluster.loopback_bytes_per_s = bandwidth(element, "loopback_bw", "0");
   cluster.loopback_latency_s = latency(element, "loopback_lat", "0");
+  // Without bandwidth there is no such link, and nothing for its latency to belong to.
+  if (!(cluster.backbone_bytes_per_s > 0)) cluster.backbone_latency_s = 0;
+  if (!(cluster.loopback_bytes_per_s > 0)) cluster.loopback_latency_s = 0;
   constexpr std::array<std::string_view, 4> kNames{"FLAT", "FAT_TREE", "TORUS", "DRAGONFLY"};
   const std::string topology = word(element, "topology", "FLAT");
   const auto* const found = std::ranges::find(kNames, topology);
