@@ -32,7 +32,7 @@ TransformerConfig model_of(std::int64_t hidden) {
 struct SweepPoint {
   std::int64_t hidden = 128, sequence = 128, microbatch = 1;
   std::int32_t tp = 1;
-  bool recompute = false;
+  bool training = false;  // With recompute and ordered sums, whose kernels are others.
 };
 
 ComputeSweep sweep_of(const SweepPoint& point) {
@@ -47,7 +47,10 @@ ComputeSweep sweep_of(const SweepPoint& point) {
   settings.compute_dtype = DType::kFp32;
   settings.kernel_set = "orrery-host";
   settings.vocab_multiple = 1;
-  if (point.recompute) settings.recompute = Recompute::kFull;
+  if (point.training) {
+    settings.recompute = Recompute::kFull;
+    settings.gradient_sum = GradientSum::kOrdered;
+  }
   const std::string name = fmt::format("hidden {}, {} x {} tokens, tp {}", point.hidden, point.microbatch,
                                        point.sequence, point.tp);
   return plan_sweep(name, graph, expand(shorthand, graph, point.tp));

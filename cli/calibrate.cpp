@@ -34,6 +34,7 @@ struct Options {
   std::string json = "host.profile.json";
   Overrides overrides;
   std::int32_t ranks = 4, rounds = 10, cores = 0;
+  bool plans_only = false;
 };
 
 // Tokens of any kind: what they are doesn't change what a kernel takes.
@@ -175,7 +176,12 @@ class Calibration {
 
 void calibrate(const Options& options) {
   expect_writable(options.json);
-  std::vector<ComputeSweep> sweeps = general_sweeps();
+  if (options.plans_only && options.files.empty()) {
+    fail(ErrorKind::kUsage,
+         "--plans-only: no scenario file says which plans; name one, or leave the flag out");
+  }
+  std::vector<ComputeSweep> sweeps;
+  if (!options.plans_only) sweeps = general_sweeps();
   for (const std::string& file : options.files) {
     const Prepared prepared = prepare(file, options.overrides);
     sweeps.push_back(plan_sweep(prepared.scenario.name, prepared.graph, prepared.plan));
@@ -205,6 +211,8 @@ void add_calibrate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--cores", options->cores, "Cores that ranks may use; default: all")
       ->check(CLI::Range(1, 4096));
+  command->add_flag("--plans-only", options->plans_only,
+                    "Time the kernels of the scenario files' plans alone, without the general sweep");
   add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"

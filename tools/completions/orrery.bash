@@ -6,7 +6,7 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare --help --help-all --version"
+    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare calibrate --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
@@ -38,6 +38,7 @@ _orrery() {
       partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;
       placement*) words="--policy --json --rankfile --script --host --nic-prefix --set --help" ;;
       remap*) words="--policy --steps --json --set --help" ;;
+      calibrate*) words="--backend --output --ranks --rounds --cores --plans-only --set --help" ;;
       compare*) words="--json --threshold --all --help" ;;
       validate*) words="--json --markdown --calibrated --rows --threshold --threads --help" ;;
       "graph dot") words="--blocks --output --format --dim --batch --sequence --ranks --groups --help" ;;

@@ -1,6 +1,6 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare
+set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare calibrate
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
@@ -15,6 +15,7 @@ set -l partition "__fish_seen_subcommand_from partition"
 set -l fabric "__fish_seen_subcommand_from fabric"
 set -l placement "__fish_seen_subcommand_from placement"
 set -l remap "__fish_seen_subcommand_from remap"
+set -l calibrate "__fish_seen_subcommand_from calibrate"
 set -l compare "__fish_seen_subcommand_from compare"
 set -l validate "__fish_seen_subcommand_from validate"
 
@@ -37,6 +38,7 @@ complete -c orrery -n "$top" -f -a fabric -d "Compare routings of the network be
 complete -c orrery -n "$top" -f -a placement -d "Compare which GPU, NIC and CPU each rank gets"
 
 complete -c orrery -n "$top" -f -a remap -d "Compare what a run does about faults: nothing, new rings, new groups"
+complete -c orrery -n "$top" -f -a calibrate -d "Time this machine's processors and write a profile of them"
 complete -c orrery -n "$top" -f -a compare -d "Hold a measured timeline against the predicted one"
 
 complete -c orrery -n "$graph_actions" -f -a check -d "Name everything that is wrong with a graph or trace"
@@ -97,6 +99,12 @@ complete -c orrery -n "$placement" -x -l nic-prefix -d "Of the NICs' names in th
 complete -c orrery -n "$remap" -x -l policy -a "all static re-ring re-group" -d "The one to look at"
 complete -c orrery -n "$remap" -x -l steps -d "Steps of the run"
 complete -c orrery -n "$remap" -r -l json -d "Write the figures as JSON; - is standard output"
+complete -c orrery -n "$calibrate" -x -l backend -a "host" -d "What to time"
+complete -c orrery -n "$calibrate" -r -s o -l output -d "Profile file to write"
+complete -c orrery -n "$calibrate" -x -l ranks -d "Largest group of ranks"
+complete -c orrery -n "$calibrate" -x -l rounds -d "How often each kernel is timed"
+complete -c orrery -n "$calibrate" -x -l cores -d "Cores that ranks may use"
+complete -c orrery -n "$calibrate" -l plans-only -d "Without the general sweep"
 complete -c orrery -n "$compare" -r -l json -d "Write the figures as JSON; - is standard output"
 complete -c orrery -n "$compare" -x -l threshold -d "End with 6 above this part of the measured step"
 complete -c orrery -n "$compare" -l all -d "List everything, not only the largest"

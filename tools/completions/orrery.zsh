@@ -103,6 +103,7 @@ _orrery() {
     'collective:time one collective over a sweep of sizes'
     'diagnose:find what holds a machine or a job back'
     'remap:compare what a run does about faults'
+    'calibrate:time the processors of this machine and write a profile of them'
     'compare:hold a measured timeline against the predicted one'
   )
   _arguments -C '--help[print help]' '--help-all[print the help of every command]' '--version[print the version]' \
@@ -157,6 +158,15 @@ _orrery() {
           _arguments '--help[print help]' "$_orrery_set" '--json[write figures as JSON]:file:_files' \
             '--policy[the one to look at]:policy:(all static re-ring re-group)' '--steps[steps of the run]:number' \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
+        calibrate)
+          _arguments '--help[print help]' "$_orrery_set" \
+            '--backend[what to time]:backend:(host)' \
+            '(-o --output)'{-o,--output}'[profile file to write]:file:_files' \
+            '--ranks[largest group of ranks]:ranks:' \
+            '--rounds[how often each kernel is timed]:rounds:' \
+            '--cores[cores that ranks may use]:cores:' \
+            '--plans-only[without the general sweep]' \
+            '*:scenario file:_files -g "*.(yaml|yml)"' ;;
         compare)
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
             '--threshold[end with 6 above this part of the measured step]:fraction' '--all[list everything]' \
