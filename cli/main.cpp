@@ -24,6 +24,7 @@ constexpr const char* kFooter =
     "  orrery simulate scenarios/llama3-8b-8xh100.yaml\n"
     "  orrery simulate scenarios/llama3-70b-512xh100.yaml --set plan.pp=8 --json - --trace trace.json\n"
     "  orrery memory scenarios/llama3-8b-8xh100.yaml\n"
+    "  orrery run scenarios/host-dp2.yaml\n"
     "  orrery scenario check scenarios/*.yaml\n"
     "  orrery model config.json\n"
     "  orrery validate training.csv\n"

@@ -4,6 +4,7 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -101,12 +102,19 @@ RunSummary summarize(const Prepared& prepared, const Program& program, const std
   return summary;
 }
 
-// Model, cluster, plan and what it trains on.
+// Model, cluster, plan and how it is trained; of the data, which may lie elsewhere on each host, the size.
 std::string plan_hash(const Prepared& prepared) {
   const TrainingRequest& training = prepared.scenario.training;
+  const LearningRate rate = learning_rate(training);
+  std::error_code error;
+  const auto data_bytes = std::filesystem::file_size(settings(prepared).data, error);
   return text_hash(normal_form(prepared.scenario, prepared.graph, prepared.plan) +
-                   fmt::format("{} {} {} {} {} {}", training.token_bytes, training.steps, training.seed,
-                               training.learning_rate, training.weight_decay, training.clip));
+                   fmt::format("training: {} bytes in tokens of {}, {} steps, seed {}\n"
+                               "learning rate: {} to {}, {} steps up, then {}\n"
+                               "AdamW: {} {} {} {}, clipped at {}\n",
+                               data_bytes, training.token_bytes, training.steps, training.seed, rate.peak,
+                               rate.floor, rate.warmup_steps, to_string(rate.decay), training.beta1,
+                               training.beta2, training.epsilon, training.weight_decay, training.clip));
 }
 
 std::uint64_t short_hash(const std::string& hash) { return std::stoull(hash.substr(0, 16), nullptr, 16); }
@@ -227,9 +235,8 @@ void add_run(CLI::App& app) {
       "  orrery run run.yaml --json - | jq '.loss[-1], .parameter_hash'\n"
       "  mpirun -n 4 orrery run scenarios/host-dp2-pp2.yaml\n"
       "  torchrun --no-python --nproc-per-node 4 orrery run scenarios/host-dp2-pp2.yaml\n\n"
-      "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario, model or token file, 4 the plan can't work, 5 a "
-      "rank\n"
-      "failed, died or hung, or a file can't be written");
+      "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario, model or token file, 4 the plan can't work,\n"
+      "5 a rank failed, died or hung, or a file can't be written, 6 ranks that were launched differ");
   command->callback([options] { run_file(*options); });
 }
 

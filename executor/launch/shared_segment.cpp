@@ -83,6 +83,16 @@ std::string fault_of(const Work& work) {
   return "";
 }
 
+// Takes a name away at the end, also one that another rank made and was killed before it could.
+struct NameRemoval {
+  explicit NameRemoval(std::string removed) : name(std::move(removed)) {}
+  NameRemoval(const NameRemoval&) = delete;
+  NameRemoval& operator=(const NameRemoval&) = delete;
+  ~NameRemoval() { shm_unlink(name.c_str()); }
+
+  std::string name;
+};
+
 void throw_first_fault(const std::vector<std::string>& faults) {
   for (std::size_t rank = 0; rank < faults.size(); ++rank) {
     if (!faults[rank].empty()) fail(ErrorKind::kRuntime, "rank {}: {}", rank, faults[rank]);
@@ -157,20 +167,21 @@ void SharedSegment::unlink() {
 HostSegment share_on_host(Rendezvous& rendezvous, std::size_t bytes) {
   const std::string here = folder_identity();
   const std::vector<std::string> folders = rendezvous.all_gather(here);
+  // All know a name before it exists.
+  const std::vector<std::string> names = rendezvous.all_gather(new_name());
   HostSegment result;
   for (int rank = 0; rank < rendezvous.world_size(); ++rank) {
     if (folders[static_cast<std::size_t>(rank)] == here) result.ranks.push_back(rank);
   }
   const int creator = result.ranks.front();
   const bool creates = creator == rendezvous.rank();
-  const std::string name = new_name();
+  const NameRemoval removal(names[static_cast<std::size_t>(creator)]);
   throw_first_fault(rendezvous.all_gather(fault_of([&] {
     if (creates) remove_stale();
-    if (creates) result.segment = SharedSegment::create(name, bytes);
+    if (creates) result.segment = SharedSegment::create(removal.name, bytes);
   })));
-  const std::vector<std::string> names = rendezvous.all_gather(creates ? name : "");
   throw_first_fault(rendezvous.all_gather(fault_of([&] {
-    if (!creates) result.segment = SharedSegment::open(names[static_cast<std::size_t>(creator)], bytes);
+    if (!creates) result.segment = SharedSegment::open(removal.name, bytes);
   })));
   result.segment.unlink();
   return result;

@@ -47,9 +47,10 @@ struct HostSegment {
 };
 
 // One segment for the ranks that see the same /dev/shm (containers on one host may not). The lowest creates
-// it, all map it, and it has lost its name when this returns. Names that runs killed within these
-// milliseconds have left behind are taken away when they are older than an hour. All ranks have to call it,
-// with the same size. THROWS Error(kRuntime) on all ranks if one can't.
+// it, all map it, and it has lost its name when this returns or throws on any of them, also where the creator
+// was killed. Names that runs have left behind whose ranks were all killed within these milliseconds are
+// taken away when they are older than an hour. All ranks have to call it, with the same size. THROWS
+// Error(kRuntime) on all ranks if one can't.
 HostSegment share_on_host(Rendezvous& rendezvous, std::size_t bytes);
 
 }  // namespace orrery::launch

@@ -1,5 +1,6 @@
 #include <cassert>
 
+#include "base/error.hpp"
 #include "executor/runtime/bind_parts.hpp"
 
 namespace orrery::host {
@@ -29,6 +30,14 @@ void bind_actions(Tables& tables, const Role& role, std::byte* scratch, LaunchSc
 }
 
 }  // namespace
+
+void refuse(const Tables& tables, RankId rank, const Instruction& instruction, const std::string& what) {
+  fail(ErrorKind::kRuntime,
+       "this plan can't be run, though it can be simulated: {}: {}; this is a fault of orrery: please report "
+       "it "
+       "with the scenario",
+       tables.name(rank, instruction), what);
+}
 
 BoundRank bind_computes(const Graph& graph, const World& world, RankId rank) {
   Tables tables(graph, world);

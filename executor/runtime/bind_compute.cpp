@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 
-#include "base/error.hpp"
 #include "executor/runtime/bind_parts.hpp"
 
 namespace orrery::host {
@@ -55,9 +54,7 @@ class ComputeBinder {
   }
 
  private:
-  [[noreturn]] void fault(const std::string& what) const {
-    fail(ErrorKind::kRuntime, "{}: {}", tables_.name(rank_, instruction_), what);
-  }
+  [[noreturn]] void fault(const std::string& what) const { refuse(tables_, rank_, instruction_, what); }
   const Buffer& buffer_of(const Operand& operand) const { return role_.buffers[operand.buffer.index()]; }
   TensorView view(BufferId buffer) { return tables_.view(rank_, buffer); }
   TensorView take(DType dtype, std::int64_t elements) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "base/error.hpp"
 #include "executor/runtime/bind_parts.hpp"
 
 namespace orrery::host {
@@ -79,9 +78,7 @@ class ExchangeBinder {
   }
 
  private:
-  [[noreturn]] void fault(const std::string& what) const {
-    fail(ErrorKind::kRuntime, "{}: {}", tables_.name(rank_, instruction_), what);
-  }
+  [[noreturn]] void fault(const std::string& what) const { refuse(tables_, rank_, instruction_, what); }
   const Collective& work() const { return std::get<Collective>(instruction_.work); }
   bool sums() const {
     return work().kind == CollectiveKind::kReduceScatter || work().kind == CollectiveKind::kAllReduce;

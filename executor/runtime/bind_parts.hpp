@@ -1,6 +1,7 @@
 #pragma once
 // The parts of binding; for the sources beside this file.
 
+#include <string>
 #include <vector>
 
 #include "executor/runtime/bound.hpp"
@@ -24,6 +25,10 @@ class LaunchScratch {
 // this step; kept up to date.
 std::vector<Action> bind_compute(Tables& tables, RankId rank, std::int32_t instruction, std::byte* scratch,
                                  LaunchScratch& layout, std::vector<bool>& begun);
+
+// THROWS Error(kRuntime): the Program asks for something that can't be done as it stands.
+[[noreturn]] void refuse(const Tables& tables, RankId rank, const Instruction& instruction,
+                         const std::string& what);
 
 Exchange bind_exchange(Tables& tables, RankId rank, std::int32_t instruction);
 

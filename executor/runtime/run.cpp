@@ -7,11 +7,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "base/error.hpp"
 #include "executor/launch/shared_segment.hpp"
 #include "executor/launch/supervisor.hpp"
+#include "executor/launch/watchdog.hpp"
 
 namespace orrery::host {
 namespace {
@@ -104,6 +106,24 @@ class RankRun {
   BoundRank bound_;
 };
 
+// What ranks have recorded, for those on other hosts; all hosts call it. In pieces: an exchange has a limit.
+void gather_records(const World& world, RankId self, const std::vector<RankId>& far,
+                    launch::Rendezvous& rendezvous) {
+  constexpr std::int64_t kPiece = std::int64_t{16} << 20;
+  std::int64_t longest = 0;
+  for (const RankId rank : active_ranks(world.program()))
+    longest = std::max(longest, world.layout(rank).arena);
+  const std::string_view own(reinterpret_cast<const char*>(world.memory(self)),
+                             static_cast<std::size_t>(world.layout(self).arena));
+  for (std::int64_t begin = 0; begin < longest; begin += kPiece) {
+    const std::size_t at = std::min(static_cast<std::size_t>(begin), own.size());
+    const std::vector<std::string> all = rendezvous.all_gather(own.substr(at, kPiece));
+    for (const RankId rank : far) {
+      std::memcpy(world.memory(rank) + begin, all[rank.index()].data(), all[rank.index()].size());
+    }
+  }
+}
+
 // Ends the run with the exception's message; keeps the first.
 void give_up(const launch::StatusPage& page, RankId rank, const std::exception& error) {
   launch::end_run(page, {rank.value, error.what()});
@@ -126,6 +146,7 @@ RunResult run_threads(const Graph& graph, const Program& program, const RunOptio
   const int size = program.world_size();
   const launch::StatusPage page(launch::SharedSegment::anonymous(launch::StatusPage::bytes(size)), size);
   const RunCallbacks callbacks = options.callbacks();
+  const launch::Watchdog watchdog(page, memory.ranks.front().value, watchdog_options(program, options));
   std::mutex lock;
   std::exception_ptr error;
   std::vector<std::thread> threads;
@@ -202,13 +223,8 @@ RunResult run_joined(const Graph& graph, const Program& program, const RunOption
     Remote remote(run.tables(), run.bound(), mesh, far);
     rendezvous.barrier();  // Everybody's memory stands.
     run.train(options.callbacks(), far.empty() ? nullptr : &remote);
-    // What the others have recorded, for those whose memory isn't this host's.
-    const auto recorded = static_cast<std::size_t>(world.layout(self).arena);
-    const std::vector<std::string> all =
-        rendezvous.all_gather({reinterpret_cast<const char*>(world.memory(self)), recorded});
-    for (const RankId rank : far) {
-      std::memcpy(world.memory(rank), all[rank.index()].data(), all[rank.index()].size());
-    }
+    rendezvous.barrier();
+    if (!far.empty()) gather_records(world, self, far, rendezvous);
   } catch (const std::exception& failure) {
     give_up(page, self, failure);
     launch::leave_page();

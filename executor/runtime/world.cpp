@@ -14,6 +14,8 @@ namespace orrery::host {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
+// Memory plans round up every buffer, the last one too (MemoryPlanOptions::alignment_bytes).
+constexpr std::int64_t kAlignment = 512;
 // How long a wait looks again and again before it gives up its core: about what putting a thread to sleep and
 // waking it costs on Linux, so that neither choice can cost more than twice the better one.
 constexpr std::chrono::microseconds kSpin{20};
@@ -58,7 +60,8 @@ RankLayout layout_of(const Role& role, const RecordOptions& record) {
   const std::int64_t stamps = record.stamps * std::ssize(role.instructions);
   layout.arena = round_up(layout.stamps + stamps * static_cast<std::int64_t>(sizeof(Stamp)), kPage);
   for (const Buffer& buffer : role.buffers) {
-    if (buffer.offset >= 0) layout.arena_bytes = std::max(layout.arena_bytes, buffer.offset + buffer.bytes);
+    if (buffer.offset < 0) continue;
+    layout.arena_bytes = std::max(layout.arena_bytes, round_up(buffer.offset + buffer.bytes, kAlignment));
   }
   layout.bytes = round_up(layout.arena + layout.arena_bytes, kPage);
   return layout;

@@ -27,7 +27,8 @@ const std::vector<std::string> kCommands = {
     "simulate",    "scenario check", "scenario show", "model",     "catalogue",   "validate",
     "graph check", "graph explain",  "graph dot",     "partition", "plan import", "memory",
     "topo show",   "topo check",     "topo convert",  "topo diff", "topo rings",  "diagnose",
-    "fabric",      "placement",      "collective",    "remap",     "compare",     "calibrate"};
+    "fabric",      "placement",      "collective",    "remap",     "compare",     "calibrate",
+    "run"};
 
 }  // namespace
 

@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
@@ -23,13 +27,7 @@ void tokens(const Graph& graph, std::int64_t step, std::int32_t microbatch, Tens
   for (std::int64_t& token : to) token = random.between(0, test::vocabulary(graph) - 1);
 }
 
-host::RunResult train(const Graph& graph, const Plan& plan, std::int64_t steps) {
-  Program program = lower(graph, plan);
-  REQUIRE(verify(program).empty());
-  place_buffers(program);
-  host::RunOptions options;
-  options.steps = steps;
-  options.initial.deviation = 0.3;
+host::RunCallbacks callbacks_of(const Graph& graph, const Plan& plan) {
   host::RunCallbacks callbacks;
   callbacks.inputs = [&](std::int64_t step, std::int32_t microbatch, TensorId input,
                          std::span<std::int64_t> to) { tokens(graph, step, microbatch, input, to); };
@@ -43,8 +41,66 @@ host::RunResult train(const Graph& graph, const Plan& plan, std::int64_t steps) 
         static_cast<double>(plan.microbatch_size) / static_cast<double>(plan.global_batch());
     return settings;
   };
-  options.callbacks = [&] { return callbacks; };
+  return callbacks;
+}
+
+Program placed(const Graph& graph, const Plan& plan) {
+  Program program = lower(graph, plan);
+  REQUIRE(verify(program).empty());
+  place_buffers(program);
+  return program;
+}
+
+constexpr double kDeviation = 0.3;
+
+host::RunResult train(const Graph& graph, const Plan& plan, std::int64_t steps) {
+  const Program program = placed(graph, plan);
+  host::RunOptions options;
+  options.steps = steps;
+  options.initial.deviation = kDeviation;
+  options.callbacks = [&] { return callbacks_of(graph, plan); };
   return host::run_threads(graph, program, options);
+}
+
+// Memory of ranks as a World wants it, with a page behind each that can't be touched.
+class GuardedMemory {
+ public:
+  GuardedMemory(const Program& program, const host::RecordOptions& record) {
+    for (const RoleId role : program.role_of) {
+      const auto bytes = static_cast<std::size_t>(host::layout_of(program.roles[role.index()], record).bytes);
+      void* const memory =
+          mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      REQUIRE(memory != MAP_FAILED);
+      REQUIRE(mprotect(static_cast<std::byte*>(memory) + bytes, kPage, PROT_NONE) == 0);
+      ranks_.push_back(static_cast<std::byte*>(memory));
+      bytes_.push_back(bytes);
+      new (memory) host::RankHeader;
+    }
+  }
+  GuardedMemory(const GuardedMemory&) = delete;
+  GuardedMemory& operator=(const GuardedMemory&) = delete;
+  ~GuardedMemory() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) munmap(ranks_[r], bytes_[r] + kPage);
+  }
+  const std::vector<std::byte*>& ranks() const { return ranks_; }
+  std::size_t bytes(std::size_t rank) const { return bytes_[rank]; }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  std::vector<std::byte*> ranks_;
+  std::vector<std::size_t> bytes_;
+};
+
+constexpr std::byte kPattern{0xa5};
+
+// Where a rank's memory, from the arena on, isn't any buffer's.
+std::vector<bool> unplanned(const Role& role, const host::RankLayout& layout) {
+  std::vector<bool> bytes(static_cast<std::size_t>(layout.bytes - layout.arena), true);
+  for (const Buffer& buffer : role.buffers) {
+    if (buffer.offset < 0) continue;
+    std::fill_n(bytes.begin() + buffer.offset, buffer.bytes, false);
+  }
+  return bytes;
 }
 
 PlanShorthand alone(const PlanShorthand& like) {
@@ -66,10 +122,6 @@ void check_close(const std::vector<double>& found, const std::vector<double>& wa
     CHECK(std::abs(found[i] - wanted[i]) <= tolerance * std::abs(wanted[i]));
   }
 }
-
-}  // namespace
-
-namespace {
 
 PlanShorthand ordered_plan() {
   PlanShorthand plan;
@@ -122,17 +174,70 @@ TEST_CASE("ordered sums give the same bits however dp, zero and pp share the wor
   CHECK(ran == std::ssize(plans) - 1);
 }
 
+TEST_CASE("ranks write where the memory plan has a buffer, and nowhere else", "[executor][runtime]") {
+  const Graph graph = build_training_graph(test::tiny_llama(), DType::kFp32);
+  PlanShorthand shorthand = ordered_plan();
+  shorthand.dp = 2;
+  SECTION("pipeline") { shorthand.pp = 2; }
+  SECTION("ZeRO-3") { shorthand.settings.zero_stage = 3; }
+  SECTION("ZeRO-1, recompute") {
+    shorthand.settings.zero_stage = 1;
+    shorthand.settings.recompute = Recompute::kFull;
+  }
+  SECTION("tensor parallelism") { shorthand.tp = 2; }
+  const Plan plan = expand(shorthand, graph, shorthand.dp * shorthand.pp * shorthand.tp);
+  const Program program = placed(graph, plan);
+  const host::RecordOptions record = {2, 2};
+  const GuardedMemory memory(program, record);
+  const host::World world(program, memory.ranks(), record);
+  std::vector<host::BoundRank> bound;
+  for (std::int32_t r = 0; r < program.world_size(); ++r) {
+    const RankId rank(r);
+    const std::vector<bool> empty = unplanned(world.role(rank), world.layout(rank));
+    for (std::size_t i = 0; i < empty.size(); ++i) {
+      if (empty[i]) world.arena(rank)[i] = kPattern;
+    }
+    host::Tables tables(graph, world);
+    bound.push_back(host::bind_rank(graph, world, rank));
+    host::initialize(tables, bound.back(), {1, kDeviation});
+  }
+  const host::RunCallbacks callbacks = callbacks_of(graph, plan);
+  std::vector<std::thread> threads;
+  for (host::BoundRank& rank : bound) {
+    threads.emplace_back([&] { host::run_steps(graph, world, rank, callbacks, 0, record.steps); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::int32_t r = 0; r < program.world_size(); ++r) {
+    INFO("rank " << r);
+    const RankId rank(r);
+    const std::vector<bool> empty = unplanned(world.role(rank), world.layout(rank));
+    std::int64_t written = 0;
+    for (std::size_t i = 0; i < empty.size(); ++i) written += empty[i] && world.arena(rank)[i] != kPattern;
+    CHECK(written == 0);
+    CHECK(std::count(empty.begin(), empty.end(), true) > 0);
+    CHECK(world.header(rank).steps == record.steps);
+  }
+}
+
+// Sanitizers make a plan ten times as slow, and some dozens of threads on two cores are slow without them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kPlans = 15;
+#else
+constexpr int kPlans = 50;
+#endif
+constexpr int kMostRanks = 16;
 TEST_CASE("random plans train as one rank does", "[executor][runtime]") {
   Random random(20261201);
   const std::array<TransformerConfig, 5> models = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
                                                    test::tiny_latent(), test::tiny_parallel()};
   constexpr std::int64_t kSteps = 3;
   int done = 0;
-  while (done < 60) {
+  while (done < kPlans) {
     TransformerConfig config = models[static_cast<std::size_t>(done) % models.size()];
     const Graph graph = build_training_graph(config, DType::kFp32);
     const std::vector<std::string> names = recompute_names(graph);
     test::Drawn drawn = test::draw(random, config.experts.count > 0, names);
+    if (drawn.gpus > kMostRanks) continue;
     Plan& settings = drawn.plan.settings;
     settings.compute_dtype = DType::kFp32;
     INFO(fmt::format(

@@ -6,7 +6,7 @@ _orrery() {
   local command=${COMP_WORDS[1]:-} action=${COMP_WORDS[2]:-} words=""
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    words="simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare calibrate --help --help-all --version"
+    words="simulate run memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare calibrate --help --help-all --version"
   elif [[ $command == scenario ]] && ((COMP_CWORD == 2)); then
     words="check show --help"
   elif [[ $command == graph ]] && ((COMP_CWORD == 2)); then
@@ -29,10 +29,12 @@ _orrery() {
     words="fast simgrid both"
   elif [[ $before == --set ]]; then
     words="sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="
+    if [[ $command == run ]]; then words+=" plan.reduction= training.data= training.steps= training.learning_rate= training.seed="; fi
     compopt -o nospace 2>/dev/null
   elif [[ $word == -* ]]; then
     case "$command $action" in
       simulate*) words="--json --trace --program --timeline --set --engine --engine-tolerance --passes --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
+      run*) words="--json --trace --timeline --log --steps --processes --watchdog --pin --set --help" ;;
       memory*) words="--json --offsets --set --role --all-roles --threads --help" ;;
       fabric*) words="--json --set --help" ;;
       partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;

@@ -1,6 +1,6 @@
 # fish completion of orrery. Use: copy it to ~/.config/fish/completions/orrery.fish.
 
-set -l commands simulate memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare calibrate
+set -l commands simulate run memory scenario model catalogue validate graph partition plan topo diagnose collective fabric placement remap compare calibrate
 set -l top "not __fish_seen_subcommand_from $commands"
 set -l actions "__fish_seen_subcommand_from scenario; and not __fish_seen_subcommand_from check show"
 set -l graph_actions "__fish_seen_subcommand_from graph; and not __fish_seen_subcommand_from check explain dot"
@@ -10,6 +10,7 @@ set -l machine "__fish_seen_subcommand_from topo diagnose collective"
 set -l plan "__fish_seen_subcommand_from plan"
 set -l graph "__fish_seen_subcommand_from graph"
 set -l simulate "__fish_seen_subcommand_from simulate"
+set -l run "__fish_seen_subcommand_from run"
 set -l memory "__fish_seen_subcommand_from memory"
 set -l partition "__fish_seen_subcommand_from partition"
 set -l fabric "__fish_seen_subcommand_from fabric"
@@ -23,6 +24,7 @@ complete -c orrery -l help -d "Print help"
 complete -c orrery -n "$top" -f -l help-all -d "Print the help of every command"
 complete -c orrery -n "$top" -f -l version -d "Print the version"
 complete -c orrery -n "$top" -f -a simulate -d "Predict the training step that a scenario file describes"
+complete -c orrery -n "$top" -f -a run -d "Train as a scenario file says, on processors"
 complete -c orrery -n "$top" -f -a memory -d "Show where the memory of a scenario's ranks goes"
 complete -c orrery -n "$top" -f -a scenario -d "Check scenario files, or show what they come to"
 complete -c orrery -n "$top" -f -a model -d "Show what a Hugging Face config.json describes"
@@ -80,6 +82,13 @@ complete -c orrery -n "$simulate" -l no-fold -d "Simulate every rank, also equal
 complete -c orrery -n "$simulate" -l allow-oom -d "Only warn when memory is short"
 complete -c orrery -n "$simulate" -l no-interval -d "Leave out how far the step time may be off"
 complete -c orrery -n "$simulate" -l verbose -d "Say what was assumed and done"
+complete -c orrery -n "$run" -r -l json -d "Write the results as JSON; - is standard output"
+complete -c orrery -n "$run" -r -l trace -d "Write a trace for ui.perfetto.dev"
+complete -c orrery -n "$run" -r -l log -d "Write every step as a JSON line"
+complete -c orrery -n "$run" -x -l steps -d "Steps to train"
+complete -c orrery -n "$run" -l processes -d "Ranks are processes that share memory, not threads"
+complete -c orrery -n "$run" -x -l watchdog -d "Seconds without a sign of life that end the run"
+complete -c orrery -n "$run" -l pin -d "Keep each rank on a core of its own"
 complete -c orrery -n "$memory" -r -l json -d "Write the figures as JSON; - is standard output"
 complete -c orrery -n "$memory" -l offsets -d "With --json: every buffer's place in the memory plan"
 complete -c orrery -n "$memory" -x -l role -d "Show this role"
@@ -114,7 +123,7 @@ complete -c orrery -n "$validate" -l calibrated -d "Fit to one collective of a m
 complete -c orrery -n "$validate" -l rows -d "List every predicted row"
 complete -c orrery -n "$validate" -x -l threshold -d "End with 6 when the median error exceeds this fraction"
 complete -c orrery -n "$validate" -x -l threads -d "Rows predicted at a time"
-complete -c orrery -n "__fish_seen_subcommand_from simulate memory show partition fabric placement remap rings collective" -x -l set -d "Replace a value: KEY=VALUE" \
+complete -c orrery -n "__fish_seen_subcommand_from simulate run memory show partition fabric placement remap rings collective" -x -l set -d "Replace a value: KEY=VALUE" \
   -a "sequence= global_batch= cluster.nodes= plan.dp= plan.tp= plan.pp= plan.microbatch= plan.zero= plan.recompute="
 
 complete -c orrery -n "$top" -f -a topo -d "Show, check, convert and compare topologies of machines"

@@ -89,6 +89,7 @@ _orrery() {
   local state
   local -a commands=(
     'simulate:predict the training step that a scenario file describes'
+    'run:train as a scenario file says, on processors'
     'memory:show where the memory of ranks goes'
     'scenario:check scenario files, or show what they come to'
     'model:show what a Hugging Face config.json describes'
@@ -121,6 +122,12 @@ _orrery() {
             '--no-fold[simulate every rank]' '--allow-oom[only warn when memory is short]' \
             '--no-interval[leave out how far the step time may be off]' \
             '--verbose[say what was assumed and done]' '1:scenario file:_files -g "*.(yaml|yml)"' ;;
+        run)
+          _arguments '--help[print help]' '--json[write results as JSON]:file:_files' \
+            '--trace[write a trace for ui.perfetto.dev]:file:_files' '--log[write every step as a JSON line]:file:_files' \
+            "$_orrery_set" '--steps[steps to train]:number' '--processes[ranks are processes, not threads]' \
+            '--watchdog[seconds without a sign of life that end the run]:seconds' '--pin[each rank on a core of its own]' \
+            '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         memory)
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
             '--offsets[with --json, every place in the memory plan]' "$_orrery_set" '--role[show this role]:role' \
