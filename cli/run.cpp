@@ -16,6 +16,7 @@
 #include "cli/output.hpp"
 #include "cli/prepare.hpp"
 #include "cli/progress.hpp"
+#include "executor/kernels/gemm.hpp"
 #include "executor/launch/handshake.hpp"
 #include "executor/launch/membership.hpp"
 #include "executor/train/training.hpp"
@@ -31,7 +32,7 @@ namespace orrery {
 namespace {
 
 struct Options {
-  std::string file, json, trace, log, timeline;
+  std::string file, json, trace, log, timeline, gemm = "own";
   std::optional<std::int64_t> steps;
   double watchdog_s = 60;
   Overrides overrides;
@@ -166,11 +167,53 @@ void write_results(const Options& options, const Prepared& prepared, const Progr
   if (!is_standard_output(options.json)) print(to_table(summary, prepared.scenario));
 }
 
+struct Performed {
+  host::RunResult result;
+  std::string ranks;  // "4 threads"; empty: another process reports.
+};
+
+// A line of progress needs a thread, which forked ranks mustn't have beside them: those go without.
+Performed perform(const Options& options, const Prepared& prepared, const Program& program,
+                  const TrainingSettings& training, const std::optional<launch::Membership>& membership) {
+  const auto count = host::active_ranks(program).size();
+  const RankId first = host::active_ranks(program).front();
+  std::optional<Progress> progress;
+  host::RunOptions run;
+  run.callbacks = [&] {
+    host::RunCallbacks callbacks = training_callbacks(prepared.graph, training);
+    callbacks.gemm = options.gemm == "onednn" ? host::GemmBackend::kOneDnn : host::GemmBackend::kOwn;
+    callbacks.ended = [&](RankId rank, std::int64_t step) {
+      if (progress && rank == first) progress->stage(fmt::format("step {} of {}", step + 1, training.steps));
+    };
+    return callbacks;
+  };
+  run.initial.seed = prepared.scenario.training.seed;
+  run.steps = training.steps;
+  run.warmup = prepared.scenario.training.warmup;
+  run.pin = options.pin;
+  run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * options.watchdog_s));
+  if (membership) {
+    Joined joined(*membership, program, plan_hash(prepared));
+    if (joined.reports()) progress.emplace();
+    host::RunResult result = host::run_joined(prepared.graph, program, run, joined.rendezvous());
+    if (!joined.reports()) return {};
+    return {std::move(result),
+            fmt::format("{} processes, launched by {}", membership->world_size, membership->launched_by)};
+  }
+  if (options.processes) {
+    return {host::run_processes(prepared.graph, program, run), fmt::format("{} processes", count)};
+  }
+  progress.emplace();
+  return {host::run_threads(prepared.graph, program, run), fmt::format("{} threads", count)};
+}
+
 void run_file(const Options& options) {
   const std::optional<launch::Membership> membership = launch::find_membership(launch::process_environment());
+  if (options.gemm == "onednn" && !host::have_onednn()) {
+    fail(ErrorKind::kUsage, "--gemm onednn: this build has no oneDNN; install it (Debian: libdnnl-dev) and build again");
+  }
   Prepared prepared = prepare(options.file, options.overrides);
-  Scenario& scenario = prepared.scenario;
-  if (options.steps) scenario.training.steps = *options.steps;
+  if (options.steps) prepared.scenario.training.steps = *options.steps;
   const bool reports = !membership || membership->rank == 0;
   for (const std::string& file : {options.json, options.trace, options.log, options.timeline}) {
     if (!file.empty() && reports) expect_writable(file);
@@ -179,30 +222,12 @@ void run_file(const Options& options) {
   const std::vector<MemoryPlan> memory = place_buffers(program);
   const TrainingSettings training = settings(prepared);
   check_data(training);
-  host::RunOptions run;
-  run.callbacks = [&] { return training_callbacks(prepared.graph, training); };
-  run.initial.seed = scenario.training.seed;
-  run.steps = scenario.training.steps;
-  run.warmup = scenario.training.warmup;
-  run.pin = options.pin;
-  run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * options.watchdog_s));
-  host::RunResult result;
-  std::string ranks = fmt::format("{} threads", host::active_ranks(program).size());
-  if (membership) {
-    Joined joined(*membership, program, plan_hash(prepared));
-    result = host::run_joined(prepared.graph, program, run, joined.rendezvous());
-    if (!joined.reports()) return;
-    ranks = fmt::format("{} processes, launched by {}", membership->world_size, membership->launched_by);
-  } else if (options.processes) {
-    result = host::run_processes(prepared.graph, program, run);
-    ranks = fmt::format("{} processes", host::active_ranks(program).size());
-  } else {
-    result = host::run_threads(prepared.graph, program, run);
-  }
-  RunSummary summary = summarize(prepared, program, memory, result);
-  summary.ranks = ranks;
+  const Performed performed = perform(options, prepared, program, training, membership);
+  if (performed.ranks.empty()) return;
+  RunSummary summary = summarize(prepared, program, memory, performed.result);
+  summary.ranks = performed.ranks;
   summary.plan_hash = plan_hash(prepared);
-  write_results(options, prepared, program, summary, result);
+  write_results(options, prepared, program, summary, performed.result);
 }
 
 }  // namespace
@@ -225,6 +250,10 @@ void add_run(CLI::App& app) {
       ->add_option("--watchdog", options->watchdog_s,
                    "Seconds without a sign of life after which a rank ends the run")
       ->check(CLI::Range(0.1, 86'400.0))
+      ->capture_default_str();
+  command->add_option("--gemm", options->gemm,
+                      "Who multiplies matrices: own gives the same bits however rows are divided, onednn doesn't promise it")
+      ->check(CLI::IsMember({"own", "onednn"}))
       ->capture_default_str();
   command->add_flag("--pin", options->pin, "Keep each rank on a core of its own");
   add_overrides(*command, options->overrides);

@@ -21,8 +21,9 @@ struct RunCallbacks {
   // Of a step; gradient_scale is one over the micro-batches, and clipping is multiplied into it.
   std::function<AdamWSettings(std::int64_t step)> optimizer;
   double clip_norm = 0;  // 0: gradients aren't clipped.
-  // Called as a step ends on this rank.
-  std::function<void(std::int64_t step)> ended;
+  GemmBackend gemm = GemmBackend::kOwn;
+  // Called as a step ends on a rank, by its thread.
+  std::function<void(RankId rank, std::int64_t step)> ended;
 };
 
 // Runs the steps [first, first + steps). Losses, norms and stamps go to the World. Streams may run ahead into

@@ -82,6 +82,8 @@ complete -c orrery -n "$simulate" -l no-fold -d "Simulate every rank, also equal
 complete -c orrery -n "$simulate" -l allow-oom -d "Only warn when memory is short"
 complete -c orrery -n "$simulate" -l no-interval -d "Leave out how far the step time may be off"
 complete -c orrery -n "$simulate" -l verbose -d "Say what was assumed and done"
+complete -c orrery -n "$run" -x -l gemm -a "own onednn" -d "Who multiplies matrices"
+complete -c orrery -n "$run" -r -l timeline -d "Write when each instruction ran, for orrery compare"
 complete -c orrery -n "$run" -r -l json -d "Write the results as JSON; - is standard output"
 complete -c orrery -n "$run" -r -l trace -d "Write a trace for ui.perfetto.dev"
 complete -c orrery -n "$run" -r -l log -d "Write every step as a JSON line"

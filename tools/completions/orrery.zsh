@@ -126,7 +126,7 @@ _orrery() {
           _arguments '--help[print help]' '--json[write results as JSON]:file:_files' \
             '--trace[write a trace for ui.perfetto.dev]:file:_files' '--log[write every step as a JSON line]:file:_files' \
             "$_orrery_set" '--steps[steps to train]:number' '--processes[ranks are processes, not threads]' \
-            '--watchdog[seconds without a sign of life that end the run]:seconds' '--pin[each rank on a core of its own]' \
+            '--watchdog[seconds without a sign of life that end the run]:seconds' '--gemm[who multiplies matrices]:library:(own onednn)' '--pin[each rank on a core of its own]' \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         memory)
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
