@@ -180,7 +180,8 @@ void run_file(const Options& options) {
   run.pin = options.pin;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * options.watchdog_s));
   host::RunResult result;
-  std::string ranks = fmt::format("{} threads", host::active_ranks(program).size());
+  const std::size_t count = host::active_ranks(program).size();
+  std::string ranks = fmt::format("{} {}", count, count == 1 ? "thread" : "threads");
   if (membership) {
     Joined joined(*membership, program, plan_hash(prepared));
     result = host::run_joined(prepared.graph, program, run, joined.rendezvous());
@@ -188,7 +189,7 @@ void run_file(const Options& options) {
     ranks = fmt::format("{} processes, launched by {}", membership->world_size, membership->launched_by);
   } else if (options.processes) {
     result = host::run_processes(prepared.graph, program, run);
-    ranks = fmt::format("{} processes", host::active_ranks(program).size());
+    ranks = fmt::format("{} {}", count, count == 1 ? "process" : "processes");
   } else {
     result = host::run_threads(prepared.graph, program, run);
   }
