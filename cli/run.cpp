@@ -201,16 +201,19 @@ Performed perform(const Options& options, const Prepared& prepared, const Progra
             fmt::format("{} processes, launched by {}", membership->world_size, membership->launched_by)};
   }
   if (options.processes) {
-    return {host::run_processes(prepared.graph, program, run), fmt::format("{} processes", count)};
+    return {host::run_processes(prepared.graph, program, run),
+            fmt::format("{} {}", count, count == 1 ? "process" : "processes")};
   }
   progress.emplace();
-  return {host::run_threads(prepared.graph, program, run), fmt::format("{} threads", count)};
+  return {host::run_threads(prepared.graph, program, run),
+          fmt::format("{} {}", count, count == 1 ? "thread" : "threads")};
 }
 
 void run_file(const Options& options) {
   const std::optional<launch::Membership> membership = launch::find_membership(launch::process_environment());
   if (options.gemm == "onednn" && !host::have_onednn()) {
-    fail(ErrorKind::kUsage, "--gemm onednn: this build has no oneDNN; install it (Debian: libdnnl-dev) and build again");
+    fail(ErrorKind::kUsage,
+         "--gemm onednn: this build has no oneDNN; install it (Debian: libdnnl-dev) and build again");
   }
   Prepared prepared = prepare(options.file, options.overrides);
   if (options.steps) prepared.scenario.training.steps = *options.steps;
@@ -251,8 +254,10 @@ void add_run(CLI::App& app) {
                    "Seconds without a sign of life after which a rank ends the run")
       ->check(CLI::Range(0.1, 86'400.0))
       ->capture_default_str();
-  command->add_option("--gemm", options->gemm,
-                      "Who multiplies matrices: own gives the same bits however rows are divided, onednn doesn't promise it")
+  command
+      ->add_option("--gemm", options->gemm,
+                   "Who multiplies matrices: own gives the same bits however rows are divided, onednn "
+                   "doesn't promise it")
       ->check(CLI::IsMember({"own", "onednn"}))
       ->capture_default_str();
   command->add_flag("--pin", options->pin, "Keep each rank on a core of its own");

@@ -7,7 +7,7 @@ set_property(CACHE ORRERY_ONEDNN PROPERTY STRINGS AUTO ON OFF)
 # Every multiply-add that is fused says so: the compiler may fuse none by itself, or the sets would differ in bits.
 set(loops_flags -O3 -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  list(APPEND loops_flags -Wno-maybe-uninitialized)  # Its own intrinsics start from undefined registers (GCC bug 105593).
+  list(APPEND loops_flags -Wno-maybe-uninitialized -Wno-uninitialized)  # Its own intrinsics start from undefined registers (GCC bug 105593).
 endif()
 set(folder ${PROJECT_SOURCE_DIR}/executor/kernels)
 set(avx2_flags "")

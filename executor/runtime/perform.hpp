@@ -9,7 +9,11 @@ namespace orrery::host {
 class Performer {
  public:
   Performer(const Graph& graph, const World& world, RankId rank, const RunCallbacks& callbacks)
-      : graph_(graph), world_(world), rank_(rank), callbacks_(callbacks), workspace_(best_isa(), callbacks.gemm) {}
+      : graph_(graph),
+        world_(world),
+        rank_(rank),
+        callbacks_(callbacks),
+        workspace_(best_isa(), callbacks.gemm) {}
 
   void perform(const Action& action, std::int64_t step);
   void perform(const Transfer& transfer, const Exchange& exchange);

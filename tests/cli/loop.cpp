@@ -1,5 +1,6 @@
-// The loop on a tiny plan: calibrate, simulate, run, compare. A machine that others use is slow by any factor, so the
-// step times are held to an order of magnitude only; docs/results/host-twin.md has them on an idle one.
+// The loop on a tiny plan: calibrate, simulate, run, compare. A machine that others use is slow by any
+// factor, so the step times are held to an order of magnitude only; docs/results/host-twin.md has them on an
+// idle one.
 
 #include <catch2/catch.hpp>
 
@@ -14,26 +15,29 @@ using nlohmann::json;
 
 TEST_CASE("a calibrated twin predicts a run of this machine", "[cli][calibrate]") {
   Scratch scratch;
-  const std::string scenario = scratch
-                                   .write("loop.yaml",
-                                          "name: loop\n"
-                                          "model: {hidden: 64, layers: 2, heads: 4, ffn: 128, vocab: 256}\n"
-                                          "sequence: 64\n"
-                                          "global_batch: 4\n"
-                                          "cluster: {host: {cores: 2, slots: 2, memory: 1GiB}}\n"
-                                          "plan: {dp: 2, microbatch: 1, precision: fp32, kernel_set: orrery-host,\n"
-                                          "  vocab_multiple: 1}\n"
-                                          "training: {steps: 12, warmup: 3}\n")
-                                   .string();
+  const std::string scenario =
+      scratch
+          .write("loop.yaml",
+                 "name: loop\n"
+                 "model: {hidden: 64, layers: 2, heads: 4, ffn: 128, vocab: 256}\n"
+                 "sequence: 64\n"
+                 "global_batch: 4\n"
+                 "cluster: {host: {cores: 2, slots: 2, memory: 1GiB}}\n"
+                 "plan: {dp: 2, microbatch: 1, precision: fp32, kernel_set: orrery-host,\n"
+                 "  vocab_multiple: 1}\n"
+                 "training: {steps: 12, warmup: 3}\n")
+          .string();
   const std::string folder = scratch.folder().string();
   const std::string profile = folder + "/host.profile.json";
   const Outcome calibrated =
       run_orrery("calibrate " + scenario + " --plans-only --rounds 3 --ranks 2 -o " + profile);
   CAPTURE(calibrated.err);
   REQUIRE(calibrated.code == 0);
-  CHECK_THAT(calibrated.out, Contains("matmul") && Contains("all-reduce of 2") && Contains("all cores together"));
+  CHECK_THAT(calibrated.out,
+             Contains("matmul") && Contains("all-reduce of 2") && Contains("all cores together"));
 
-  const std::string with_profile = scenario + " --set profile.file=" + profile + " --timeline " + folder + "/p.json";
+  const std::string with_profile =
+      scenario + " --set profile.file=" + profile + " --timeline " + folder + "/p.json";
   const Outcome simulated = run_orrery("simulate " + with_profile + " --json -");
   CAPTURE(simulated.err);
   REQUIRE(simulated.code == 0);

@@ -46,7 +46,7 @@ TEST_CASE("one rank computes the graph", "[executor]") {
 }
 
 // Sanitizers make a plan ten times as slow; they look for other faults than wrong gradients.
-#ifdef __SANITIZE_ADDRESS__
+#ifdef ORRERY_SANITIZED
 constexpr int kPlans = 60;
 #else
 constexpr int kPlans = 240;
