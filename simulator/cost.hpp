@@ -12,11 +12,11 @@
 namespace orrery {
 
 // Work of one launch while nothing disturbs it. Where the Profile has measured it, that: the kernel of this
-// label and shape, else the fit of its label, else a kernel of this shape, else the fit of its kind. Otherwise by the model of
-// simulator/kernel_model.hpp, at the clocks of long runs: a kernel without a shape takes the longest of
-// arithmetic / reachable peak, bytes / reachable bandwidth and their like. What the runtime adds to each
-// instruction is in it, except where the Program itself says how long a kernel takes. THROWS
-// Error(kInfeasible) when the GPU has no arithmetic of the kernel's type.
+// label and shape, else the fit of its label, else a kernel of this shape, else the fit of its kind.
+// Otherwise by the model of simulator/kernel_model.hpp, at the clocks of long runs: a kernel without a shape
+// takes the longest of arithmetic / reachable peak, bytes / reachable bandwidth and their like. What the
+// runtime adds to each instruction is in it, except where the Program itself says how long a kernel takes.
+// THROWS Error(kInfeasible) when the GPU has no arithmetic of the kernel's type.
 SimTime kernel_time(const Kernel& kernel, std::string_view label, const GpuType& gpu, const Profile& profile);
 
 // The same of a kernel whose label doesn't matter, as of GPUs, whose Profiles have no measured kernels.

@@ -101,9 +101,10 @@ struct Job {
   double transfer_interference = 1.0;
   // While a transfer is active on a device its compute stands still; see Profile.
   bool communication_on_core = false;
-  // By pool: how many cores, in thousandths. A device uses one while it computes and, with communication_on_core, while a
-  // transfer is active on it. Where more devices of a pool use one than there are, each that computes goes on
-  // at cores / users of its speed. Transfers aren't slowed: what was measured of them has that in it.
+  // By pool: how many cores, in thousandths. A device uses one while it computes and, with
+  // communication_on_core, while a transfer is active on it. Where more devices of a pool use one than there
+  // are, each that computes goes on at cores / users of its speed. Transfers aren't slowed: what was measured
+  // of them has that in it.
   std::vector<std::int32_t> core_pools;
   std::vector<Change> changes;  // By time.
   std::vector<Fault> faults;    // What the changes stand for, to be named when something hangs.

@@ -168,8 +168,8 @@ struct Profile {
   // its compute stands still, and the transfer uses the device's core. The two interference factors then have
   // no meaning. Waiting for other ranks costs nothing.
   bool communication_on_core = false;
-  // What a machine's cores do together when all are busy, in the work of one that is busy alone: less than their
-  // number where they share execution units, caches or memory. 0: as many as there are.
+  // What a machine's cores do together when all are busy, in the work of one that is busy alone: less than
+  // their number where they share execution units, caches or memory. 0: as many as there are.
   double cores_together = 0;
   // What the runtime adds to each instruction on the thread that performs it.
   double instruction_s = 0;

@@ -9,7 +9,8 @@ namespace {
 
 struct Source {
   Source(const TrainingSettings& settings)
-      : tokens(settings.data, settings.token_bytes), batches(tokens, settings.shape, settings.seed, 0, settings.steps) {}
+      : tokens(settings.data, settings.token_bytes),
+        batches(tokens, settings.shape, settings.seed, 0, settings.steps) {}
 
   TokenFile tokens;
   Batches batches;
@@ -28,8 +29,8 @@ host::RunCallbacks training_callbacks(const Graph& graph, const TrainingSettings
     host::AdamWSettings of_step = settings.optimizer;
     of_step.learning_rate = settings.learning_rate.at(step);
     of_step.step = step + 1;
-    of_step.gradient_scale =
-        static_cast<double>(settings.shape.microbatch_size) / static_cast<double>(settings.shape.global_batch);
+    of_step.gradient_scale = static_cast<double>(settings.shape.microbatch_size) /
+                             static_cast<double>(settings.shape.global_batch);
     return of_step;
   };
   callbacks.clip_norm = settings.clip_norm;
@@ -41,8 +42,8 @@ void check_data(const TrainingSettings& settings) {
   const SampleOrder order(tokens, settings.shape.sequence, settings.seed);
   const std::int64_t largest = tokens.largest();
   if (largest < settings.vocabulary) return;
-  fail(ErrorKind::kInput, "{}: has token {}; the model's vocabulary ends at {}", settings.data.string(), largest,
-       settings.vocabulary - 1);
+  fail(ErrorKind::kInput, "{}: has token {}; the model's vocabulary ends at {}", settings.data.string(),
+       largest, settings.vocabulary - 1);
 }
 
 std::filesystem::path default_corpus() {

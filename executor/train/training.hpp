@@ -26,7 +26,8 @@ struct TrainingSettings {
 // naming the file: see TokenFile and SampleOrder.
 host::RunCallbacks training_callbacks(const Graph& graph, const TrainingSettings& settings);
 
-// Before anything is started. THROWS Error(kInput) as training_callbacks, and for a token beyond the vocabulary.
+// Before anything is started. THROWS Error(kInput) as training_callbacks, and for a token beyond the
+// vocabulary.
 void check_data(const TrainingSettings& settings);
 
 // The text that comes with the program: orrery-corpus.txt beside its executable. THROWS Error(kInput) when it

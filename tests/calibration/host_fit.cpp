@@ -36,7 +36,8 @@ TEST_CASE("fits find the costs that times were made of", "[calibration]") {
   measured.cores = 4;
   measured.cores_together = 3.1;
   for (const double flops : {1e5, 1e6, 1e7, 3e7}) {
-    for (const std::int64_t bytes : {1000, 100'000, 2'000'000}) measured.kernels.push_back(timed("qkv", flops, bytes));
+    for (const std::int64_t bytes : {1000, 100'000, 2'000'000})
+      measured.kernels.push_back(timed("qkv", flops, bytes));
   }
   measured.kernels.push_back(timed("rare", 1e6, 1000, 3));  // One shape is no fit.
   for (const double bytes : {1e3, 1e4, 1e6}) {

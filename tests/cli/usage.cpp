@@ -24,11 +24,11 @@ std::set<std::string> options_of(const std::string& help) {
 }
 
 const std::vector<std::string> kCommands = {
-    "simulate",    "scenario check", "scenario show", "model",     "catalogue",   "validate",
-    "graph check", "graph explain",  "graph dot",     "partition", "plan import", "memory",
-    "topo show",   "topo check",     "topo convert",  "topo diff", "topo rings",  "diagnose",
-    "fabric",      "placement",      "collective",    "remap",     "compare",     "calibrate",
-    "run"};
+    "simulate",    "scenario check", "scenario show", "model",      "catalogue",
+    "validate",    "graph check",    "graph explain", "graph dot",  "partition",
+    "plan import", "memory",         "topo show",     "topo check", "topo convert",
+    "topo diff",   "topo rings",     "diagnose",      "fabric",     "placement",
+    "collective",  "remap",          "compare",       "calibrate",  "run"};
 
 }  // namespace
 
