@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "executor/launch/status_page.hpp"
 #include "executor/runtime/run.hpp"
 #include "planner/lower.hpp"
 #include "planner/recompute.hpp"
@@ -217,6 +218,32 @@ TEST_CASE("ranks write where the memory plan has a buffer, and nowhere else", "[
     CHECK(std::count(empty.begin(), empty.end(), true) > 0);
     CHECK(world.header(rank).steps == record.steps);
   }
+}
+
+TEST_CASE("a rank that hangs in a thread is named and ends the run", "[executor][runtime]") {
+  const Graph graph = build_training_graph(test::tiny_llama(), DType::kFp32);
+  PlanShorthand shorthand = ordered_plan();
+  shorthand.dp = 2;
+  const Plan plan = expand(shorthand, graph, 2);
+  const Program program = placed(graph, plan);
+  host::RunOptions options;
+  options.steps = 3;
+  options.watchdog = std::chrono::milliseconds(1000);
+  options.callbacks = [&] {
+    host::RunCallbacks callbacks = callbacks_of(graph, plan);
+    callbacks.inputs = [fill = callbacks.inputs](std::int64_t step, std::int32_t microbatch, TensorId input,
+                                                 std::span<std::int64_t> to) {
+      fill(step, microbatch, input, to);
+      // The second rank has the second half of eight micro-batches.
+      while (step == 1 && microbatch == 4 && !launch::aborted()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    return callbacks;
+  };
+  CHECK_THROWS_WITH(
+      host::run_threads(graph, program, options),
+      Catch::Contains("rank 1 is stuck during step 1") && Catch::Contains("the limit is 1.0 s"));
 }
 
 // Sanitizers make a plan ten times as slow, and some dozens of threads on two cores are slow without them.
