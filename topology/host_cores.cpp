@@ -36,7 +36,9 @@ NodeType make_host_node(const HostShape& shape) {
   node.gpus = shape.slots;
   node.gpu.name = "host-core";
   node.gpu.architecture = Architecture::kHost;
-  node.gpu.peak_flops_per_s[static_cast<std::size_t>(DType::kFp32)] = shape.peak_flops_per_s;
+  // Narrower numbers are kept as such and widened on the way into a kernel, which computes in fp32.
+  for (const DType type : {DType::kFp32, DType::kBf16, DType::kFp16})
+    node.gpu.peak_flops_per_s[static_cast<std::size_t>(type)] = shape.peak_flops_per_s;
   node.gpu.memory_bytes = shape.memory_bytes / shape.slots;
   node.gpu.memory_bytes_per_s = shape.memory_bytes_per_s;
   node.gpu.source = "a core of the described machine";

@@ -20,8 +20,8 @@ struct HostShape {
   double memory_bytes_per_s = 10e9;
 };
 
-// A GpuType of Architecture::kHost that has fp32 arithmetic only, without NICs: ranks talk through the memory
-// they share. A message is read and written, so it gets half the core's bandwidth.
+// A GpuType of Architecture::kHost that computes in fp32, whatever numbers are kept in, without NICs: ranks
+// talk through the memory they share. A message is read and written, so it gets half the core's bandwidth.
 // REQUIRES: cores, slots ≥ 1, rates > 0.
 NodeType make_host_node(const HostShape& shape);
 

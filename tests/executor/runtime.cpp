@@ -253,6 +253,25 @@ constexpr int kPlans = 10;
 constexpr int kPlans = 30;
 #endif
 constexpr int kMostRanks = 8;
+TEST_CASE("bf16 weights and activations train beside fp32 masters", "[executor][runtime]") {
+  constexpr std::int64_t kSteps = 4;
+  const auto trained = [&](DType precision, std::int32_t dp, std::int32_t pp) {
+    const Graph graph = build_training_graph(test::tiny_llama(), precision);
+    PlanShorthand plan = ordered_plan();
+    plan.dp = dp;
+    plan.pp = pp;
+    plan.settings.compute_dtype = precision;
+    return train(graph, expand(plan, graph, dp * pp), kSteps);
+  };
+  const host::RunResult alone = trained(DType::kBf16, 1, 1);
+  const host::RunResult divided = trained(DType::kBf16, 2, 2);
+  CHECK(divided.losses == alone.losses);
+  CHECK(divided.parameter_hash == alone.parameter_hash);
+  const host::RunResult exact = trained(DType::kFp32, 1, 1);
+  check_close(alone.losses, exact.losses, 0.02);  // 8 bits of mantissa.
+  CHECK(alone.losses != exact.losses);
+}
+
 TEST_CASE("random plans train as one rank does", "[executor][runtime]") {
   Random random(20261201);
   const std::array<TransformerConfig, 5> models = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
