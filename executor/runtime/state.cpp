@@ -5,16 +5,10 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/random.hpp"
+
 namespace orrery::host {
 namespace {
-
-// The finalizer of splitmix64 (Steele, Lea & Flood 2014).
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 std::uint64_t hash_name(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a.
@@ -75,9 +69,9 @@ void fill_parameter(Tables& tables, RankId rank, BufferId id, const std::vector<
 }  // namespace
 
 float initial_value(std::uint64_t seed, std::string_view tensor, std::int64_t element, double deviation) {
-  const std::uint64_t key = mix(seed ^ hash_name(tensor)) + 2 * static_cast<std::uint64_t>(element);
+  const std::uint64_t key = mix64(seed ^ hash_name(tensor)) + 2 * static_cast<std::uint64_t>(element);
   std::int64_t sum = 0;
-  for (const std::uint64_t bits : {mix(key), mix(key + 1)}) {
+  for (const std::uint64_t bits : {mix64(key), mix64(key + 1)}) {
     for (int shift = 0; shift < 64; shift += 16) sum += static_cast<std::int64_t>((bits >> shift) & 0xffff);
   }
   // Mean 8 · 32767.5; variance 8 · (65536² − 1) / 12.
@@ -114,9 +108,9 @@ std::array<std::uint64_t, 2> parameter_hash(Tables& tables, RankId rank) {
       for (std::int64_t i = 0; i < run.count; ++i) {
         std::uint64_t bits = 0;
         std::memcpy(&bits, view.data + (run.to + i) * static_cast<std::int64_t>(width), width);
-        const std::uint64_t key = mix(name + static_cast<std::uint64_t>(run.from + i)) ^ bits;
-        hash[0] += mix(key);
-        hash[1] += mix(key ^ 0xd6e8feb86659fd93ull);
+        const std::uint64_t key = mix64(name + static_cast<std::uint64_t>(run.from + i)) ^ bits;
+        hash[0] += mix64(key);
+        hash[1] += mix64(key ^ 0xd6e8feb86659fd93ull);
       }
     }
   });

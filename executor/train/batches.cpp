@@ -5,17 +5,10 @@
 #include <cassert>
 
 #include "base/error.hpp"
+#include "base/random.hpp"
 
 namespace orrery {
 namespace {
-
-// The finalizer of splitmix64 (Steele, Lea & Flood 2014).
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 // A permutation of 0 … size − 1 that takes no memory: a Feistel network over the next even power of two,
 // repeated while it leads outside ("cycle walking", Black & Rogaway 2002).
@@ -27,7 +20,7 @@ std::int64_t permuted(std::int64_t index, std::int64_t size, std::uint64_t key) 
   do {
     std::uint64_t left = at >> bits, right = at & mask;
     for (std::uint64_t round = 0; round < 4; ++round) {
-      const std::uint64_t next = left ^ (mix(key + round * 0x100000000ull + right) & mask);
+      const std::uint64_t next = left ^ (mix64(key + round * 0x100000000ull + right) & mask);
       left = right;
       right = next;
     }
@@ -48,7 +41,7 @@ SampleOrder::SampleOrder(const TokenFile& tokens, std::int64_t sequence, std::ui
 
 std::int64_t SampleOrder::begin(std::int64_t n) const {
   const auto epoch = static_cast<std::uint64_t>(n / windows_);
-  return permuted(n % windows_, windows_, mix(seed_) ^ mix(epoch + 1)) * sequence_;
+  return permuted(n % windows_, windows_, mix64(seed_) ^ mix64(epoch + 1)) * sequence_;
 }
 
 Batches::Batches(const TokenFile& tokens, const BatchShape& shape, std::uint64_t seed,

@@ -17,6 +17,7 @@ namespace orrery {
 namespace {
 
 using test::check_program;
+using test::describe;
 using test::draw;
 using test::Drawn;
 
@@ -131,15 +132,7 @@ TEST_CASE("random plans compute the loss and gradients of the whole graph", "[ex
     const std::vector<std::string> names = recompute_names(build_training_graph(config, DType::kBf16));
     const Drawn drawn = draw(random, config.experts.count > 0, names);
     const Plan& settings = drawn.plan.settings;
-    INFO(fmt::format(
-        "plan {}: {} {}, tp {}, cp {} {}, ep {} etp {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
-        "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
-        done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
-        to_string(settings.context_form), settings.expert_parallel, settings.expert_tensor, drawn.plan.pp,
-        drawn.plan.dp, drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
-        settings.sequence_parallel, settings.zero_stage, settings.zero_group, settings.zero_prefetch,
-        settings.zero_reshard, describe_recompute(settings), settings.kernel_set,
-        to_string(settings.passes)));
+    INFO("plan " << done << ": " << config.name << " " << describe(drawn));
     try {
       check_plan(config, drawn.plan, drawn.gpus, done % 2 == 0);
     } catch (const Error& error) {

@@ -286,15 +286,7 @@ TEST_CASE("random plans train as one rank does", "[executor][runtime]") {
     if (drawn.gpus > kMostRanks) continue;
     Plan& settings = drawn.plan.settings;
     settings.compute_dtype = DType::kFp32;
-    INFO(fmt::format(
-        "plan {}: {} {}, tp {}, cp {} {}, ep {} etp {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
-        "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
-        done, config.name, to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
-        to_string(settings.context_form), settings.expert_parallel, settings.expert_tensor, drawn.plan.pp,
-        drawn.plan.dp, drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
-        settings.sequence_parallel, settings.zero_stage, settings.zero_group, settings.zero_prefetch,
-        settings.zero_reshard, describe_recompute(settings), settings.kernel_set,
-        to_string(settings.passes)));
+    INFO("plan " << done << ": " << config.name << " " << test::describe(drawn));
     try {
       const Plan plan = expand(drawn.plan, graph, drawn.gpus);
       const host::RunResult found = train(graph, plan, kSteps);
