@@ -112,7 +112,9 @@ FloatFormat format_of(DType type, bool gradient) {
 
 void decode(FloatFormat format, const std::byte* from, float* to, std::size_t n) {
   switch (format) {
-    case FloatFormat::kFp32: std::memmove(to, from, n * sizeof(float)); return;
+    case FloatFormat::kFp32:
+      if (n > 0) std::memmove(to, from, n * sizeof(float));
+      return;
     case FloatFormat::kBf16: return decode_all<std::uint16_t>(from, to, n, bf16_value);
     case FloatFormat::kFp16: return decode_all<std::uint16_t>(from, to, n, Fp16::value);
     case FloatFormat::kE4m3: return decode_all<std::uint8_t>(from, to, n, E4m3::value);
@@ -122,7 +124,9 @@ void decode(FloatFormat format, const std::byte* from, float* to, std::size_t n)
 
 void encode(FloatFormat format, const float* from, std::byte* to, std::size_t n) {
   switch (format) {
-    case FloatFormat::kFp32: std::memmove(to, from, n * sizeof(float)); return;
+    case FloatFormat::kFp32:
+      if (n > 0) std::memmove(to, from, n * sizeof(float));
+      return;
     case FloatFormat::kBf16: return encode_all<std::uint16_t>(from, to, n, bf16_code);
     case FloatFormat::kFp16: return encode_all<std::uint16_t>(from, to, n, Fp16::code);
     case FloatFormat::kE4m3: return encode_all<std::uint8_t>(from, to, n, E4m3::code);

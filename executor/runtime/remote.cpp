@@ -124,7 +124,7 @@ bool Remote::take(RankId from, Channel& channel) {
   if (std::ssize(channel.in) < header.bytes) return false;
   std::vector<Range> ranges(static_cast<std::size_t>(header.ranges));
   const std::byte* data = channel.in.data() + sizeof header;
-  std::memcpy(ranges.data(), data, ranges.size() * sizeof(Range));
+  if (!ranges.empty()) std::memcpy(ranges.data(), data, ranges.size() * sizeof(Range));
   data += ranges.size() * sizeof(Range);
   for (const Range& range : ranges) {
     assert(range.offset >= 0 && range.offset + range.bytes <= world_.layout(from).bytes);

@@ -119,7 +119,8 @@ void gather_records(const World& world, RankId self, const std::vector<RankId>& 
     const std::size_t at = std::min(static_cast<std::size_t>(begin), own.size());
     const std::vector<std::string> all = rendezvous.all_gather(own.substr(at, kPiece));
     for (const RankId rank : far) {
-      std::memcpy(world.memory(rank) + begin, all[rank.index()].data(), all[rank.index()].size());
+      std::copy(all[rank.index()].begin(), all[rank.index()].end(),
+                reinterpret_cast<char*>(world.memory(rank) + begin));
     }
   }
 }
