@@ -1,8 +1,6 @@
 #pragma once
 // Random plans for tiny models.
 
-#include <fmt/format.h>
-
 #include <string>
 #include <vector>
 
@@ -76,16 +74,7 @@ inline Drawn draw(Random& random, bool experts, const std::vector<std::string>& 
   return drawn;
 }
 
-inline std::string describe(const Drawn& drawn) {
-  const Plan& settings = drawn.plan.settings;
-  return fmt::format(
-      "{}, tp {}, cp {} {}, ep {} etp {}, pp {}, dp {}, virtual {}, batch {} of {}, sp {}, "
-      "zero {} (group {}, prefetch {}, reshard {}), {}, {}, passes {}",
-      to_string(settings.schedule), drawn.plan.tp, settings.context_parallel,
-      to_string(settings.context_form), settings.expert_parallel, settings.expert_tensor, drawn.plan.pp,
-      drawn.plan.dp, drawn.plan.virtual_stages, drawn.plan.global_batch, settings.microbatch_size,
-      settings.sequence_parallel, settings.zero_stage, settings.zero_group, settings.zero_prefetch,
-      settings.zero_reshard, describe_recompute(settings), settings.kernel_set, to_string(settings.passes));
-}
+// All that tells one drawn plan from another, in a line.
+std::string describe(const Drawn& drawn);
 
 }  // namespace orrery::test
