@@ -98,7 +98,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     else if (JsonNode& parent = open_.back().node; parent.kind == JsonNode::Kind::kArray)
       parent.items.push_back(std::move(node));
     else
-      parent.members.emplace_back(std::move(open_.back().key), std::move(node));
+      parent.members.push_back({std::move(open_.back().key), std::move(node)});
     return true;
   }
 

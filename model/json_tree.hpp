@@ -11,6 +11,8 @@
 
 namespace orrery {
 
+struct JsonMember;
+
 struct JsonNode {
   enum class Kind : std::uint8_t { kNull, kBool, kInteger, kReal, kString, kArray, kObject };
   Kind kind = Kind::kNull;
@@ -19,7 +21,12 @@ struct JsonNode {
   double real = 0;  // Integers have it too.
   std::string text;
   std::vector<JsonNode> items;
-  std::vector<std::pair<std::string, JsonNode>> members;  // In the file's order.
+  std::vector<JsonMember> members;  // In the file's order.
+};
+
+struct JsonMember {
+  std::string key;
+  JsonNode node;
 };
 
 // THROWS Error(kInput) "place: …": not JSON, a key twice, deeper than 16, more than 256 keys in an
