@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -68,11 +70,35 @@ void note_long_sequence(Scenario& scenario) {
   }
 }
 
-}  // namespace
+// What comes from another file says so where it is wrong.
+void set_origin(YamlNode& node, const std::string& origin) {
+  node.origin = origin;
+  for (YamlNode& inner : node.children) set_origin(inner, origin);
+}
 
-Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file,
-                        const Overrides& overrides) {
-  YamlNode root = parse_yaml(yaml, file.string());
+// A plan file names its scenario and holds the plan that takes the place of the scenario's.
+struct PlanFile {
+  std::filesystem::path scenario;
+  YamlNode plan;
+};
+std::optional<PlanFile> plan_file(const YamlNode& root, const std::filesystem::path& file) {
+  const YamlNode* const scenario = root.find("scenario");
+  if (scenario == nullptr) return std::nullopt;
+  for (const std::string& key : root.keys) {
+    if (key == "scenario" || key == "plan" || key == "description") continue;
+    fail(ErrorKind::kInput, "{}: {}: isn't of a plan file, which has scenario, plan and description",
+         file.string(), key);
+  }
+  const YamlNode* const plan = root.find("plan");
+  if (scenario->kind != YamlNode::Kind::kScalar || plan == nullptr) {
+    fail(ErrorKind::kInput, "{}: a plan file has scenario: FILE and plan: {{…}}", file.string());
+  }
+  PlanFile read = {file.parent_path() / scenario->text, *plan};
+  set_origin(read.plan, file.string());
+  return read;
+}
+
+Scenario read_scenario(YamlNode root, const std::filesystem::path& file, const Overrides& overrides) {
   for (const std::string& override_text : overrides) apply_override(root, override_text);
 
   Faults faults(file);
@@ -115,8 +141,25 @@ Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file
   return scenario;
 }
 
+}  // namespace
+
+Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file,
+                        const Overrides& overrides) {
+  return read_scenario(parse_yaml(yaml, file.string()), file, overrides);
+}
+
 Scenario load_scenario(const std::filesystem::path& file, const Overrides& overrides) {
-  return parse_scenario(read_text(file), file, overrides);
+  YamlNode root = parse_yaml(read_text(file), file.string());
+  const std::optional<PlanFile> planned = plan_file(root, file);
+  if (!planned) return read_scenario(std::move(root), file, overrides);
+  YamlNode base = parse_yaml(read_text(planned->scenario), planned->scenario.string());
+  const auto known = std::find(base.keys.begin(), base.keys.end(), "plan");
+  if (base.kind != YamlNode::Kind::kMap || known == base.keys.end()) {
+    fail(ErrorKind::kInput, "{}: is named by {} as its scenario, and has no plan to replace",
+         planned->scenario.string(), file.string());
+  }
+  base.children[static_cast<std::size_t>(known - base.keys.begin())] = planned->plan;
+  return read_scenario(std::move(base), planned->scenario, overrides);
 }
 
 }  // namespace orrery

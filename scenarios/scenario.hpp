@@ -117,6 +117,8 @@ using Overrides = std::vector<std::string>;
 // Paths inside the file are relative to it. THROWS Error(kInput) with one message per line, every one as
 // "file:line:column: field: what is wrong; expected …; did you mean …"; an override stands in the place of
 // the file and line.
+// A plan file (scenario: FILE, plan: {…}) is read as its scenario with that plan in the place of the
+// scenario's.
 Scenario load_scenario(const std::filesystem::path& file, const Overrides& overrides = {});
 Scenario parse_scenario(std::string_view yaml, const std::filesystem::path& file,
                         const Overrides& overrides = {});

@@ -65,3 +65,13 @@ TEST_CASE("a scenario is shown as what it comes to", "[scenarios]") {
   CHECK_THAT(text, Contains("stage 15: layers 120-126 (7), head"));
   CHECK_THAT(text, Contains("straggler: rank 15377"));
 }
+
+TEST_CASE("a plan file takes the place of its scenario's plan", "[scenarios]") {
+  const Scenario scenario = load_scenario(kFolder / "plans/host-pp2.yaml");
+  CHECK(scenario.name == "host-dp2");
+  CHECK(scenario.plan.pp == 2);
+  CHECK(scenario.plan.dp == 1);
+  CHECK(scenario.plan.settings.gradient_sum == GradientSum::kOrdered);
+  CHECK(scenario.plan.settings.sequence == 128);
+  CHECK(load_scenario(kFolder / "plans/host-pp2.yaml", {"plan.pp=4"}).plan.pp == 4);
+}
