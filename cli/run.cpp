@@ -123,7 +123,8 @@ std::uint64_t short_hash(const std::string& hash) { return std::stoull(hash.subs
 // A rank that others have launched: finds them, and makes sure that they do the same.
 class Joined {
  public:
-  Joined(const launch::Membership& membership, const Program& program, const std::string& plan_hash)
+  Joined(const launch::Membership& membership, const Program& program, const std::string& plan_hash,
+         bool pinned)
       : membership_(membership) {
     const auto wanted = std::ssize(host::active_ranks(program));
     if (wanted != membership.world_size) {
@@ -134,6 +135,7 @@ class Joined {
     launch::Identity identity;
     identity.rank = membership.rank;
     identity.host = launch::host_name();
+    if (pinned) identity.device = fmt::format("core {}", membership.local_rank);
     identity.plan_hash = short_hash(plan_hash);
     identity.program_hash = short_hash(program_hash(program));
     identity.build = launch::build_name();
@@ -193,7 +195,7 @@ Performed perform(const Options& options, const Prepared& prepared, const Progra
   run.pin = options.pin;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * options.watchdog_s));
   if (membership) {
-    Joined joined(*membership, program, plan_hash(prepared));
+    Joined joined(*membership, program, plan_hash(prepared), options.pin);
     if (joined.reports()) progress.emplace();
     host::RunResult result = host::run_joined(prepared.graph, program, run, joined.rendezvous());
     if (!joined.reports()) return {};

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "executor/host/local_view.hpp"
 #include "executor/host/step_parts.hpp"
 
 namespace orrery::host {
@@ -19,8 +20,6 @@ struct Bound {
   BufferId buffer;  // Invalid: of this launch alone.
 };
 
-bool attends(const Op& op) { return op.kind == OpKind::kAttention || op.kind == OpKind::kAttentionGrad; }
-
 class Launch {
  public:
   Launch(const Graph& graph, const Program& program, RankState& rank, const Instruction& instruction)
@@ -28,7 +27,8 @@ class Launch {
         program_(program),
         rank_(rank),
         instruction_(instruction),
-        operands_(rank.operands(instruction)) {}
+        operands_(rank.operands(instruction)),
+        local_(graph, program) {}
 
   void run() {
     const KernelId kernel = std::get<Compute>(instruction_.work).kernel;
@@ -96,41 +96,9 @@ class Launch {
     return found;
   }
 
-  // Local indices of each dimension, as the tensors of the op agree on them.
-  using Indices = std::vector<std::int64_t>;
   void note(const Op& op, TensorId tensor, const Shard& shard, bool keys) {
-    const auto& shape = graph_[tensor].shape;
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-      if (keys && graph_[shape[d]].role == DimRole::kSequence) {
-        keys_ = shard.indices[d];
-        continue;
-      }
-      const auto [known, inserted] = local_.try_emplace(shape[d], shard.indices[d]);
-      if (!inserted && known->second != shard.indices[d]) {
-        fault(op.name + " sees dimension " + graph_[shape[d]].name + " divided in two ways (" +
-              graph_[tensor].name + ")");
-      }
-    }
-  }
-
-  OpView view() const {
-    OpView view;
-    view.sizes = program_.sizes;
-    for (const auto& [dim, indices] : local_) {
-      view.sizes[dim.index()] = static_cast<std::int64_t>(indices.size());
-      if (graph_[dim].role == DimRole::kSequence) view.positions = indices;
-      if (graph_[dim].role == DimRole::kVocab) {
-        view.vocab_begin = indices.front();
-        view.vocab = graph_[dim].size;
-      }
-    }
-    view.key_positions = keys_;
-    view.loss_tokens = 1;
-    for (std::size_t d = 0; d < graph_.dims.size(); ++d) {
-      const DimRole role = graph_.dims[d].role;
-      if (role == DimRole::kBatch || role == DimRole::kSequence) view.loss_tokens *= program_.sizes[d];
-    }
-    return view;
+    const std::string wrong = local_.note(op, tensor, shard, keys);
+    if (!wrong.empty()) fault(wrong);
   }
 
   // Adds what is only read to what is written and holds the same tensor.
@@ -149,7 +117,6 @@ class Launch {
 
   void run(const Op& op) {
     local_.clear();
-    keys_.clear();
     std::vector<Bound> inputs, outputs;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       inputs.push_back(input(op.inputs[i]));
@@ -164,7 +131,7 @@ class Launch {
         output.shard = piece(tensor, *buffer);
         note(op, tensor, output.shard, op.kind == OpKind::kAttentionGrad && (i == 1 || i == 2));
       } else {
-        for (const DimId dim : graph_[tensor].shape) output.shard.indices.push_back(local_indices(dim));
+        for (const DimId dim : graph_[tensor].shape) output.shard.indices.push_back(local_.indices(dim));
       }
       output.values = Values(output.shard.size(), kNoValue);
       // Gradients of parameters are sums; one that doesn't outlive the step begins with its first writer.
@@ -172,7 +139,8 @@ class Launch {
         output.values = rank_.written(*buffer) ? rank_.load(*buffer) : Values(output.shard.size(), 0.0);
       }
     }
-    if (op.kind == OpKind::kMatmul && op.attributes.bias && !adds_bias(op, inputs[1])) {
+    if (op.kind == OpKind::kMatmul && op.attributes.bias &&
+        !adds_bias(graph_, program_, op, placement_of(inputs[1]), rank_.at())) {
       for (std::size_t i = 1 + op.outputs.size(); i < inputs.size(); ++i) {
         std::fill(inputs[i].values.begin(), inputs[i].values.end(), 0.0);
       }
@@ -180,13 +148,17 @@ class Launch {
     std::vector<Values*> in, out;
     for (Bound& bound : inputs) in.push_back(&bound.values);
     for (Bound& bound : outputs) out.push_back(&bound.values);
-    OpView seen = view();
+    OpView seen = local_.view();
     seen.first_keys = instruction_.part <= 0;
     run_op(graph_, op, seen, in, out);
     for (std::size_t i = 0; i < op.outputs.size(); ++i) {
       if (outputs[i].buffer.valid()) rank_.store(outputs[i].buffer, outputs[i].shard, outputs[i].values);
       made_[op.outputs[i]] = std::move(outputs[i]);
     }
+  }
+
+  PlacementId placement_of(const Bound& bound) const {
+    return bound.buffer.valid() ? rank_.role().buffers[bound.buffer.index()].placement : PlacementId();
   }
 
   // Between two buffers of one activation: the same values in another type. What else the graph has no op for
@@ -201,27 +173,6 @@ class Launch {
     if (same && !from.writes && to.writes) rank_.store(to.buffer, rank_.load(from.buffer));
   }
 
-  // Where a contracted dimension is divided the result is a partial sum, and the first rank brings the bias.
-  bool adds_bias(const Op& op, const Bound& weight) const {
-    if (!weight.buffer.valid()) return true;
-    const PlacementId placement = rank_.role().buffers[weight.buffer.index()].placement;
-    if (!placement.valid()) return true;
-    const auto& result = graph_[op.outputs[0]].shape;
-    for (const Split& split : program_.placements[placement.index()].splits) {
-      const bool contracted = std::find(result.begin(), result.end(), split.dim) == result.end();
-      if (contracted && rank_.at()[split.axis.index()].position != 0) return false;
-    }
-    return true;
-  }
-
-  Indices local_indices(DimId dim) const {
-    const auto known = local_.find(dim);
-    if (known != local_.end()) return known->second;
-    Indices all(static_cast<std::size_t>(program_.sizes[dim.index()]));
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
-    return all;
-  }
-
   // The loss over a divided vocabulary. Operands, in order: logits (, labels), maximum (, sum of
   // exponentials, label's logit) and what is written last.
   void run_loss_part(const Op& op) {
@@ -230,7 +181,7 @@ class Launch {
     const auto store = [&](std::size_t operand) { rank_.store(operands_[operand].buffer, values[operand]); };
     for (const Operand& operand : operands_)
       note(op, buffer_of(operand).tensor, rank_.shard(operand.buffer), false);
-    const OpView seen = view();
+    const OpView seen = local_.view();
     const Values& logits = values[0];
     if (instruction_.part == 0) {
       const std::size_t vocab = logits.size() / values[1].size();
@@ -276,8 +227,7 @@ class Launch {
   const Instruction& instruction_;
   const std::vector<Operand> operands_;
   std::map<TensorId, Bound> made_;
-  std::map<DimId, Indices> local_;
-  Indices keys_;
+  LocalView local_;
 };
 
 }  // namespace

@@ -52,6 +52,4 @@ void adamw(const AdamWSettings& settings, const AdamWArrays& arrays, Workspace& 
   }
 }
 
-void add_into(float* to, const float* from, std::size_t n, Isa isa) { loops(isa).add(to, from, to, n); }
-
 }  // namespace orrery::host

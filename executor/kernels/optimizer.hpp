@@ -31,7 +31,4 @@ struct AdamWArrays {
 //   w = w (1 − lr · decay) − lr / (1 − β1^t) · m / (√v / √(1 − β2^t) + ε)
 void adamw(const AdamWSettings& settings, const AdamWArrays& arrays, Workspace& workspace);
 
-// to += from, n floats.
-void add_into(float* to, const float* from, std::size_t n, Isa isa = best_isa());
-
 }  // namespace orrery::host

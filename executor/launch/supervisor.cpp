@@ -272,18 +272,6 @@ class Run {
 
 }  // namespace
 
-Membership forked_membership(int rank, int ranks, const Listener& listener) {
-  Membership result;
-  result.rank = result.local_rank = rank;
-  result.world_size = result.local_size = ranks;
-  result.coordinator_host = "127.0.0.1";
-  result.coordinator_port = listener.port;
-  result.job_id = fmt::format("forked by {}", getppid());
-  result.launched_by = "orrery";
-  result.origin = "forked by orrery itself";
-  return result;
-}
-
 RunResult run_ranks(int ranks, const SupervisorOptions& options, const RankWork& work) {
   if (ranks < 1) fail(ErrorKind::kUsage, "{} ranks; expected at least one", ranks);
   return Run(ranks, options).watch(work);

@@ -48,8 +48,4 @@ struct RunResult {
 using RankWork = std::function<int(int rank, const StatusPage& page)>;
 RunResult run_ranks(int ranks, const SupervisorOptions& options, const RankWork& work);
 
-// For ranks that want a Rendezvous or a mesh among themselves: `listener` is listen_at("127.0.0.1", 0), made
-// before run_ranks, so that the port is theirs; rank 0 gives it to its Rendezvous.
-Membership forked_membership(int rank, int ranks, const Listener& listener);
-
 }  // namespace orrery::launch

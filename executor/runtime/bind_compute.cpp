@@ -4,14 +4,11 @@
 #include <map>
 #include <optional>
 
+#include "executor/host/local_view.hpp"
 #include "executor/runtime/bind_parts.hpp"
 
 namespace orrery::host {
 namespace {
-
-using Indices = std::vector<std::int64_t>;
-
-bool attends(const Op& op) { return op.kind == OpKind::kAttention || op.kind == OpKind::kAttentionGrad; }
 
 // A tensor as an op sees it.
 struct Seen {
@@ -33,7 +30,8 @@ class ComputeBinder {
         operands_(tables.operands(rank, instruction_)),
         scratch_(scratch),
         layout_(layout),
-        begun_(begun) {}
+        begun_(begun),
+        local_(tables.graph(), tables.program()) {}
 
   std::vector<Action> bind() {
     layout_.begin();
@@ -180,19 +178,17 @@ class ComputeBinder {
     RunLossPart part;
     part.part = instruction_.part;
     local_.clear();
-    keys_.clear();
     for (const Operand& operand : operands_) {
       fill_input(operand.buffer);
       note(op, buffer_of(operand).tensor, tables_.shard(rank_, operand.buffer), false);
       part.operands.push_back(view(operand.buffer));
     }
-    part.view = op_view();
+    part.view = local_.view();
     actions_.emplace_back(std::move(part));
   }
 
   void run(OpId id, const Op& op) {
     local_.clear();
-    keys_.clear();
     RunOp launch;
     launch.op = id;
     std::vector<Seen> inputs;
@@ -205,7 +201,7 @@ class ComputeBinder {
     std::vector<Seen> outputs;
     for (std::size_t i = 0; i < op.outputs.size(); ++i) outputs.push_back(output(op, i));
     for (const Seen& seen : outputs) launch.outputs.push_back(seen.view);
-    launch.view = op_view();
+    launch.view = local_.view();
     launch.view.first_keys = instruction_.part <= 0;
     actions_.emplace_back(std::move(launch));
     for (std::size_t i = 0; i < op.outputs.size(); ++i) {
@@ -259,7 +255,7 @@ class ComputeBinder {
     const auto buffer = find(tensor, true);
     Seen seen;
     if (!buffer) {
-      for (const DimId dim : graph_[tensor].shape) seen.shard.indices.push_back(local_indices(dim));
+      for (const DimId dim : graph_[tensor].shape) seen.shard.indices.push_back(local_.indices(dim));
       const bool sum = graph_[tensor].kind == TensorKind::kParameterGradient;
       seen.view =
           take(sum ? DType::kFp32 : graph_[tensor].dtype, static_cast<std::int64_t>(seen.shard.size()));
@@ -283,64 +279,21 @@ class ComputeBinder {
   // Where a contracted dimension is divided the result is a partial sum, and only the first rank brings the
   // bias.
   void drop_bias(const Op& op, std::vector<Seen>& inputs) {
-    if (op.kind != OpKind::kMatmul || !op.attributes.bias || adds_bias(op, inputs[1])) return;
+    if (op.kind != OpKind::kMatmul || !op.attributes.bias ||
+        adds_bias(graph_, program_, op, placement_of(inputs[1]), tables_.at(rank_)))
+      return;
     for (std::size_t i = 1 + op.outputs.size(); i < inputs.size(); ++i) {
       inputs[i].view = take(inputs[i].view.dtype, inputs[i].view.elements);
       actions_.emplace_back(Zero{inputs[i].view});
     }
   }
-  bool adds_bias(const Op& op, const Seen& weight) const {
-    if (!weight.buffer.valid()) return true;
-    const PlacementId placement = role_.buffers[weight.buffer.index()].placement;
-    if (!placement.valid()) return true;
-    const auto& result = graph_[op.outputs[0]].shape;
-    for (const Split& split : program_.placements[placement.index()].splits) {
-      const bool contracted = std::find(result.begin(), result.end(), split.dim) == result.end();
-      if (contracted && tables_.at(rank_, split.axis).position != 0) return false;
-    }
-    return true;
+  PlacementId placement_of(const Seen& seen) const {
+    return seen.buffer.valid() ? role_.buffers[seen.buffer.index()].placement : PlacementId();
   }
 
-  // Local indices of each dimension, as the tensors of the op agree on them.
   void note(const Op& op, TensorId tensor, const Shard& shard, bool keys) {
-    const auto& shape = graph_[tensor].shape;
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-      if (keys && graph_[shape[d]].role == DimRole::kSequence) {
-        keys_ = shard.indices[d];
-        continue;
-      }
-      const auto [known, inserted] = local_.try_emplace(shape[d], shard.indices[d]);
-      if (!inserted && known->second != shard.indices[d]) {
-        fault(op.name + " sees dimension " + graph_[shape[d]].name + " divided in two ways (" +
-              graph_[tensor].name + ")");
-      }
-    }
-  }
-  Indices local_indices(DimId dim) const {
-    const auto known = local_.find(dim);
-    if (known != local_.end()) return known->second;
-    Indices all(static_cast<std::size_t>(program_.sizes[dim.index()]));
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
-    return all;
-  }
-  OpView op_view() const {
-    OpView view;
-    view.sizes = program_.sizes;
-    for (const auto& [dim, indices] : local_) {
-      view.sizes[dim.index()] = static_cast<std::int64_t>(indices.size());
-      if (graph_[dim].role == DimRole::kSequence) view.positions = indices;
-      if (graph_[dim].role == DimRole::kVocab) {
-        view.vocab_begin = indices.front();
-        view.vocab = graph_[dim].size;
-      }
-    }
-    view.key_positions = keys_;
-    view.loss_tokens = 1;
-    for (std::size_t d = 0; d < graph_.dims.size(); ++d) {
-      const DimRole role = graph_.dims[d].role;
-      if (role == DimRole::kBatch || role == DimRole::kSequence) view.loss_tokens *= program_.sizes[d];
-    }
-    return view;
+    const std::string wrong = local_.note(op, tensor, shard, keys);
+    if (!wrong.empty()) fault(wrong);
   }
 
   // The mean loss of a micro-batch, once its last part is there.
@@ -369,8 +322,7 @@ class ComputeBinder {
   std::vector<bool>& begun_;
   std::vector<Action> actions_;
   std::map<TensorId, Seen> made_;
-  std::map<DimId, Indices> local_;
-  Indices keys_;
+  LocalView local_;
 };
 
 }  // namespace

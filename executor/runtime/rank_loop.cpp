@@ -178,7 +178,6 @@ class RankLoop {
     const std::span<double> row = world_.row(rank_.rank, step);
     row[World::kStepEnd] = static_cast<double>(now_ns());
     row[World::kNorm] = header.norm_squared == RankHeader::kNoNorm ? -1 : std::sqrt(header.norm_squared);
-    header.steps.store(step + 1, std::memory_order_release);
     if (callbacks_.ended) callbacks_.ended(rank_.rank, step);
   }
 

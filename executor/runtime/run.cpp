@@ -18,17 +18,18 @@
 namespace orrery::host {
 namespace {
 
-void pin_to_core(std::int32_t rank) {
+// `slot`: of the ranks of this host.
+void pin_to_core(std::size_t slot) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   std::vector<int> cores;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (CPU_ISSET(core, &allowed)) cores.push_back(core);
   }
-  if (rank >= std::ssize(cores)) return;
+  if (slot >= cores.size()) return;
   cpu_set_t one;
   CPU_ZERO(&one);
-  CPU_SET(cores[static_cast<std::size_t>(rank)], &one);
+  CPU_SET(cores[slot], &one);
   sched_setaffinity(0, sizeof one, &one);
 }
 
@@ -83,7 +84,6 @@ class RankRun {
  public:
   RankRun(const Graph& graph, const World& world, RankId rank, const RunOptions& options)
       : graph_(graph), world_(world), rank_(rank), options_(options), tables_(graph, world) {
-    if (options.pin) pin_to_core(rank.value);
     bound_ = bind_rank(graph, world, rank);
     world.header(rank).workspace_bytes = bound_.scratch_bytes;
     initialize(tables_, bound_, options.initial);
@@ -125,6 +125,10 @@ void gather_records(const World& world, RankId self, const std::vector<RankId>& 
   }
 }
 
+std::size_t slot_of(const std::vector<RankId>& ranks, RankId rank) {
+  return static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
 // Ends the run with the exception's message; keeps the first.
 void give_up(const launch::StatusPage& page, RankId rank, const std::exception& error) {
   launch::end_run(page, {rank.value, error.what()});
@@ -155,6 +159,7 @@ RunResult run_threads(const Graph& graph, const Program& program, const RunOptio
     threads.emplace_back([&, rank] {
       launch::join_page(page, rank.value);
       try {
+        if (options.pin) pin_to_core(slot_of(memory.ranks, rank));
         RankRun(graph, world, rank, options).train(callbacks);
       } catch (const std::exception& failure) {
         const std::lock_guard guard(lock);
@@ -176,6 +181,7 @@ RunResult run_processes(const Graph& graph, const Program& program, const RunOpt
   launch::SupervisorOptions supervisor;
   supervisor.watchdog = watchdog_options(program, options);
   const auto work = [&](int rank, const launch::StatusPage&) {
+    if (options.pin) pin_to_core(slot_of(memory.ranks, RankId(rank)));
     RankRun(graph, world, RankId(rank), options).train(options.callbacks());
     return 0;
   };
@@ -220,6 +226,7 @@ RunResult run_joined(const Graph& graph, const Program& program, const RunOption
                                   rendezvous.take_watch_connections());
   launch::join_page(page, self.value);
   try {
+    if (options.pin) pin_to_core(slot_of(near, self));
     RankRun run(graph, world, self, options);
     Remote remote(run.tables(), run.bound(), mesh, far);
     rendezvous.barrier();  // Everybody's memory stands.

@@ -25,6 +25,7 @@ class Tables {
   const World& world() const { return world_; }
   const Role& role(RankId rank) const { return world_.role(rank); }
   const Coordinate& at(RankId rank, AxisId axis) const { return at_[axis.index()][rank.index()]; }
+  const std::vector<Coordinate>& at(RankId rank) { return of(rank).at; }  // By axis.
   const std::vector<RankId>& group(RankId rank, AxisId axis) const;
 
   // Of a buffer that holds a tensor.

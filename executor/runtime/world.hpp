@@ -20,10 +20,9 @@ namespace orrery::host {
 struct alignas(64) RankHeader {
   std::atomic<std::uint32_t> doorbell{0};  // Rung by others; a futex.
   std::atomic<std::uint32_t> asleep{0};
-  std::atomic<std::int64_t> steps{0};  // That it has ended.
-  ExactSum norm;                       // Sum of squares of the gradient elements that this rank counts.
-  std::int64_t workspace_bytes = 0;    // What ops of one launch pass on without a buffer.
-  double norm_squared = 0;             // Of all ranks, once they have exchanged it.
+  ExactSum norm;                     // Sum of squares of the gradient elements that this rank counts.
+  std::int64_t workspace_bytes = 0;  // What ops of one launch pass on without a buffer.
+  double norm_squared = 0;           // Of all ranks, once they have exchanged it.
   static constexpr double kNoNorm = -1;
   std::array<std::uint64_t, 2> parameter_hash = {};  // Of the parameters that this rank counts.
 };

@@ -59,6 +59,18 @@ void check_no_process_left(Pids& pids, int ranks) {
   }
 }
 
+Membership forked_membership(int rank, int ranks, const Listener& listener) {
+  Membership result;
+  result.rank = result.local_rank = rank;
+  result.world_size = result.local_size = ranks;
+  result.coordinator_host = "127.0.0.1";
+  result.coordinator_port = listener.port;
+  result.job_id = "forked";
+  result.launched_by = "orrery";
+  result.origin = "forked by orrery itself";
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("ranks run to their end and what they say has their name", "[launch]") {

@@ -216,7 +216,7 @@ TEST_CASE("ranks write where the memory plan has a buffer, and nowhere else", "[
     for (std::size_t i = 0; i < empty.size(); ++i) written += empty[i] && world.arena(rank)[i] != kPattern;
     CHECK(written == 0);
     CHECK(std::count(empty.begin(), empty.end(), true) > 0);
-    CHECK(world.header(rank).steps == record.steps);
+    CHECK(world.row(rank, record.steps - 1)[host::World::kStepEnd] > 0);
   }
 }
 
