@@ -105,8 +105,8 @@ class Runner {
   // Of a step that has ended, not later than 3 steps on.
   virtual std::span<const std::byte> results(std::int64_t step) = 0;
   virtual std::int64_t end_ns(std::int64_t step) = 0;
-  // Of the last recorded step, once it has ended.
-  virtual std::vector<Span> spans() = 0;
+  // Of a recorded step that has ended, not later than 3 steps on.
+  virtual std::vector<Span> spans(std::int64_t step) = 0;
   virtual RunnerCounters counters() const = 0;
 };
 
