@@ -32,6 +32,7 @@ class StepLowering {
   DeviceStep lower() {
     DeviceStep step;
     const Role& role = tables_.role(rank_.rank);
+    count_touchers(role);
     for (std::size_t i = 0; i < rank_.instructions.size(); ++i) {
       const Instruction& instruction = role.instructions[i];
       if (std::holds_alternative<Copy>(instruction.work)) {
@@ -44,7 +45,10 @@ class StepLowering {
       lowered.after = rank_.instructions[i].after;
       launches_.clear();
       for (const host::Action& action : rank_.instructions[i].actions) lower(action, instruction);
-      lowered.launches = join_launches(std::move(launches_), memory_.scratch);
+      const std::set<const std::byte*> own = touched_by_it_alone(instruction);
+      lowered.launches = join_launches(std::move(launches_), [&](const Array& array) {
+        return memory_.scratch.has(array) || own.count(array.data) > 0;
+      });
     }
     step.streams = static_cast<std::int32_t>(role.streams.size());
     step.staging = memory_.staging;
@@ -55,6 +59,24 @@ class StepLowering {
   }
 
  private:
+  void count_touchers(const Role& role) {
+    touchers_.assign(role.buffers.size(), 0);
+    for (const Instruction& instruction : role.instructions) {
+      std::set<BufferId> touched;
+      for (const Operand& operand : tables_.operands(rank_.rank, instruction)) touched.insert(operand.buffer);
+      for (const BufferId buffer : touched) ++touchers_[buffer.index()];
+    }
+  }
+  std::set<const std::byte*> touched_by_it_alone(const Instruction& instruction) {
+    std::set<const std::byte*> addresses;
+    for (const Operand& operand : tables_.operands(rank_.rank, instruction)) {
+      const bool persistent = tables_.role(rank_.rank).buffers[operand.buffer.index()].persistent;
+      if (persistent || touchers_[operand.buffer.index()] > 1) continue;
+      addresses.insert(tables_.view(rank_.rank, operand.buffer).data);
+    }
+    return addresses;
+  }
+
   template <class Kind>
   void emit(Kind launch) {
     launches_.emplace_back(std::move(launch));
@@ -159,6 +181,7 @@ class StepLowering {
   const OpLoweringOptions& options_;
   std::vector<Launch> launches_;  // Of the instruction.
   std::set<std::tuple<const std::byte*, TensorId, std::int32_t>> filled_;
+  std::vector<int> touchers_;  // By buffer: instructions that touch it.
   bool sums_norm_ = false;
 };
 

@@ -28,10 +28,16 @@ Staging stage_inputs(const host::BoundRank& rank);
 constexpr std::int64_t kFirstLossOffset = 8;
 std::int64_t result_bytes(const host::World& world, RankId rank);
 
+// The bound rank's.
+struct ScratchRange {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+  bool has(const Array& array) const { return array.data >= begin && array.data < end; }
+};
 struct StepMemory {
   std::byte* staging = nullptr;
   std::byte* results = nullptr;
-  ScratchRange scratch;  // The bound rank's.
+  ScratchRange scratch;
 };
 
 // Without what ranks exchange, which lower_exchange.hpp does. THROWS Error(kRuntime) for an instruction that
