@@ -24,6 +24,7 @@ class CudaRunner : public device::Runner {
   std::int64_t end_ns(std::int64_t step) override;
   std::vector<device::Span> spans(std::int64_t step) override;
   device::RunnerCounters counters() const override { return counters_; }
+  std::vector<device::LaunchTime> time_launches(std::chrono::milliseconds each) override;
 
  private:
   static constexpr std::size_t kSlots = 3;  // Steps under way, and the one before them.
