@@ -20,11 +20,10 @@ std::vector<OwnStream> make_streams(std::int32_t count) {
 
 }  // namespace
 
-CudaRunner::CudaRunner(const Libraries& libraries, const std::string& gpu, device::DeviceStep step,
-                       const device::RunnerOptions& options)
+CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const device::RunnerOptions& options)
     : step_(std::move(step)),
       streams_(make_streams(step_.streams)),
-      launcher_(libraries, gpu, options.algorithm_cache),
+      launcher_(gpu, options.algorithm_cache),
       fork_(false),
       begin_(true),
       staged_(step_.staging_bytes * static_cast<std::int64_t>(kSlots), "staged tokens",

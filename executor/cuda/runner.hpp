@@ -13,8 +13,7 @@ namespace orrery::cuda {
 
 class CudaRunner : public device::Runner {
  public:
-  CudaRunner(const Libraries& libraries, const std::string& gpu, device::DeviceStep step,
-             const device::RunnerOptions& options);
+  CudaRunner(const std::string& gpu, device::DeviceStep step, const device::RunnerOptions& options);
   ~CudaRunner() override;
 
   std::span<std::byte> stage(std::int64_t step) override;
