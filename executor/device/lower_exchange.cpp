@@ -8,6 +8,7 @@
 namespace orrery::device {
 namespace {
 
+using host::dtype_of;
 using host::Run;
 using host::Shard;
 using host::TensorView;
@@ -144,7 +145,10 @@ LoweredExchange ExchangeLowering::message() {
     call.peer = sends != nullptr ? 1 : 0;
     call.count = view.elements;
     call.dtype = view.dtype;
-    (sends != nullptr ? call.from : call.to) = view.data;
+    if (sends != nullptr)
+      call.from = view.data;
+    else
+      call.to = view.data;
     exchange.calls.push_back(call);
   }
   if (exchange.calls.empty()) return exchange;
