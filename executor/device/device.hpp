@@ -1,6 +1,6 @@
 #pragma once
-// A device and what it does in one step of a rank; a module (executor/cuda) implements it. All THROW Error(kRuntime)
-// naming what the device refused, and how to mend it.
+// A device and what it does in one step of a rank; a module (executor/cuda) implements it. All THROW
+// Error(kRuntime) naming what the device refused, and how to mend it.
 
 #include <chrono>
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace orrery::device {
 enum class CallKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kSend, kReceive };
 std::string_view to_string(CallKind kind);
 
-// One call of the communication library, in elements. All-gather: `count` of each rank; reduce-scatter: `count` for
-// each rank; send and receive: `peer` is a position in the group.
+// One call of the communication library, in elements. All-gather: `count` of each rank; reduce-scatter:
+// `count` for each rank; send and receive: `peer` is a position in the group.
 struct Call {
   CallKind kind = CallKind::kAllReduce;
   bool maximum = false;  // Of reductions: else the sum.
@@ -35,7 +35,7 @@ struct Call {
 
 // Ranks that talk to each other on one stream: a communicator of its own.
 struct Group {
-  std::string name;                 // "dp 0 on stream gradients": the same on all of its ranks, and no other group's.
+  std::string name;  // "dp 0 on stream gradients": the same on all of its ranks, and no other group's.
   std::vector<std::int32_t> ranks;  // By position.
   std::int32_t position = 0;        // Of this rank.
 };
@@ -105,8 +105,8 @@ class Runner {
   // Of a step that has ended, not later than 3 steps on.
   virtual std::span<const std::byte> results(std::int64_t step) = 0;
   virtual std::int64_t end_ns(std::int64_t step) = 0;
-  // Of the last recorded step, once it has ended.
-  virtual std::vector<Span> spans() = 0;
+  // Of a recorded step that has ended, not later than 3 steps on.
+  virtual std::vector<Span> spans(std::int64_t step) = 0;
   virtual RunnerCounters counters() const = 0;
 };
 
