@@ -38,10 +38,13 @@ struct StepMemory {
   std::byte* staging = nullptr;
   std::byte* results = nullptr;
   ScratchRange scratch;
+  std::vector<std::byte*> exchange;  // By stream: what exchange_bytes() asks for.
 };
 
-// Without what ranks exchange, which lower_exchange.hpp does. THROWS Error(kRuntime) for an instruction that
-// no device can do.
+// What packing may use, by stream: its exchanges run one after the other.
+std::vector<std::int64_t> exchange_bytes(host::Tables& tables, RankId rank);
+
+// THROWS Error(kRuntime) for an instruction that no device can do.
 DeviceStep lower_step(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
                       const StepMemory& memory, const OpLoweringOptions& options);
 

@@ -84,6 +84,10 @@ class DeviceRank {
     memory.staging = device.allocate(staging_.bytes, "a step's tokens");
     memory.results = device.allocate(result_bytes(world, self), "a step's results");
     memory.scratch = scratch_;
+    for (const std::int64_t bytes : exchange_bytes(tables_, self)) {
+      memory.exchange.push_back(bytes > 0 ? device.allocate(bytes, "packing of what ranks exchange")
+                                          : nullptr);
+    }
     OpLoweringOptions lowering;
     lowering.positions = [this](const std::vector<std::int64_t>& positions) { return constant(positions); };
     lowering.deterministic = device_options.deterministic;

@@ -38,7 +38,7 @@ Lowered lower_tiny(const TransformerConfig& config, std::int64_t microbatches, b
   std::byte* const aligned = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
   const host::World world(program, {aligned}, record, {address(1)});
   host::Tables tables(graph, world);
-  device::StepMemory of{address(2), address(3), {}};
+  device::StepMemory of{address(2), address(3), {}, {}};
   const host::BoundRank bound = host::bind_computes(graph, world, RankId(0), [&](std::int64_t bytes) {
     of.scratch = {address(4), address(4) + bytes};
     return address(4);
