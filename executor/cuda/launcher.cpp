@@ -1,6 +1,8 @@
 #include "executor/cuda/launcher.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "executor/cuda/checks.hpp"
@@ -18,6 +20,29 @@ constexpr std::int64_t kProductWorkspace = std::int64_t{64} << 20;
 // Operands of products are timed in at most so much memory.
 constexpr std::int64_t kTimingScratch = std::int64_t{6} << 30;
 
+AttentionPass pass_of(const device::Attention&) { return AttentionPass::kForward; }
+AttentionPass pass_of(const device::AttentionGrad& attention) {
+  return attention.deterministic ? AttentionPass::kBackwardDeterministic : AttentionPass::kBackward;
+}
+
+std::int64_t generic_bytes(const device::Attention&) { return 0; }
+std::int64_t generic_bytes(const device::AttentionGrad& attention) {
+  return generic_workspace_bytes(attention);
+}
+
+// Memory to time in: what is left, less a reserve.
+Memory timing_memory() {
+  constexpr std::int64_t kReserve = std::int64_t{1} << 30;
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "reading how much memory is free");
+  return Memory(std::clamp<std::int64_t>(static_cast<std::int64_t>(free) - kReserve, 0, kTimingScratch),
+                "timing kernels");
+}
+
+std::span<std::byte> bytes_of(const Memory& memory) {
+  return {memory.data(), static_cast<std::size_t>(memory.size())};
+}
+
 bool is_product(const Launch& launch) { return std::holds_alternative<device::Gemm>(launch); }
 
 }  // namespace
@@ -26,7 +51,8 @@ struct Launcher::Prepared {
   const Launch* launch = nullptr;
   std::size_t stream = 0;
   ProductId product;
-  std::int32_t attention = -1;  // Into bound_; −1: no plan of cuDNN's.
+  std::optional<AttentionId> plan;  // None: a kernel of our own.
+  std::size_t bound = 0;            // Into bound_.
   std::int64_t table_at = -1;
   const std::byte* table = nullptr;
   std::int64_t workspace_bytes = 0;
@@ -39,13 +65,12 @@ Launcher::~Launcher() = default;
 // Attention that cuDNN has an engine for; the rest is done by kernels of our own.
 template <class Kind>
 void Launcher::prepare_attention(Prepared& prepared, const Kind& launch) {
-  if (!AttentionPlans::supports(launch)) {
-    prepared.workspace_bytes = cuda::workspace_bytes(launch);
-    return;
+  if (supports(launch)) {
+    if (!attention_) attention_ = std::make_unique<AttentionPlans>(cudnn(), gpu_, algorithm_cache_);
+    prepared.plan = attention_->prepare(launch.shape, launch.q.dtype, pass_of(launch));
+    if (!prepared.plan) warnings_.push_back(attention_->refusal());
   }
-  if (!attention_) attention_ = std::make_unique<AttentionPlans>(cudnn());
-  prepared.attention = attention_->prepare(launch);
-  prepared.workspace_bytes = attention_->workspace_bytes(prepared.attention);
+  if (!prepared.plan) prepared.workspace_bytes = generic_bytes(launch);
 }
 
 std::size_t Launcher::add(const Launch& launch, std::int32_t stream) {
@@ -89,6 +114,10 @@ void Launcher::take_table(Prepared& prepared, const Kind& launch) {
 
 void Launcher::ready(const std::vector<cudaStream_t>& streams, bool tune) {
   streams_ = streams;
+  if (tune) tune_attention();
+  for (Prepared& prepared : prepared_) {
+    if (prepared.plan) prepared.workspace_bytes = attention_->workspace_bytes(*prepared.plan);
+  }
   std::vector<std::int64_t> bytes(streams.size(), 0);
   for (const Prepared& prepared : prepared_) {
     bytes[prepared.stream] = std::max(bytes[prepared.stream], prepared.workspace_bytes);
@@ -106,30 +135,35 @@ void Launcher::ready(const std::vector<cudaStream_t>& streams, bool tune) {
   for (Prepared& prepared : prepared_) bind_attention(prepared);
 }
 
+void Launcher::tune_attention() {
+  if (!attention_) return;
+  const Memory scratch = timing_memory();
+  note(attention_->tune(streams_.front(), bytes_of(scratch)));
+}
+
+void Launcher::note(std::vector<std::string> warnings) {
+  std::move(warnings.begin(), warnings.end(), std::back_inserter(warnings_));
+}
+
 void Launcher::choose_algorithms(bool tune) {
   if (!products_) return;
   const auto product = std::find_if(prepared_.begin(), prepared_.end(),
                                     [](const Prepared& prepared) { return is_product(*prepared.launch); });
   if (!tune) return products_->settle(static_cast<std::size_t>(kProductWorkspace));
-  std::size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "reading how much memory is free");
-  const std::int64_t left = static_cast<std::int64_t>(free) - (std::int64_t{1} << 30);
-  const std::int64_t scratch = std::clamp<std::int64_t>(left, 0, kTimingScratch);
-  const Memory operands(scratch, "timing products");
-  warnings_ =
-      products_->tune(streams_[product->stream], {operands.data(), static_cast<std::size_t>(scratch)},
-                      workspaces_[product->stream].data(), static_cast<std::size_t>(kProductWorkspace));
+  const Memory operands = timing_memory();
+  note(products_->tune(streams_[product->stream], bytes_of(operands), workspaces_[product->stream].data(),
+                       static_cast<std::size_t>(kProductWorkspace)));
 }
 
 void Launcher::bind_attention(Prepared& prepared) {
-  if (prepared.attention < 0) return;
+  if (!prepared.plan) return;
   std::byte* const workspace = workspaces_[prepared.stream].data();
-  const std::int32_t plan = prepared.attention;
-  prepared.attention = static_cast<std::int32_t>(bound_.size());
+  prepared.bound = bound_.size();
   if (const auto* const forward = std::get_if<device::Attention>(prepared.launch)) {
-    bound_.push_back(attention_->bind(plan, *forward, workspace));
+    bound_.push_back(attention_->bind(*prepared.plan, *forward, workspace));
   } else {
-    bound_.push_back(attention_->bind(plan, std::get<device::AttentionGrad>(*prepared.launch), workspace));
+    bound_.push_back(
+        attention_->bind(*prepared.plan, std::get<device::AttentionGrad>(*prepared.launch), workspace));
   }
 }
 
@@ -145,8 +179,8 @@ void Launcher::perform(std::size_t index) {
                          stream);
         } else if constexpr (std::is_same_v<Kind, device::Attention> ||
                              std::is_same_v<Kind, device::AttentionGrad>) {
-          if (prepared.attention < 0) return launch_generic(kind, workspace, stream);
-          attention_->run(bound_[static_cast<std::size_t>(prepared.attention)], stream);
+          if (!prepared.plan) return launch_generic(kind, workspace, stream);
+          attention_->run(bound_[prepared.bound], stream);
         } else {
           launch(kind, prepared.table, workspace, stream);
         }

@@ -40,7 +40,9 @@ class Launcher {
   template <class Kind>
   void take_table(Prepared& prepared, const Kind& launch);
   void choose_algorithms(bool tune);
+  void tune_attention();
   void bind_attention(Prepared& prepared);
+  void note(std::vector<std::string> warnings);
 
   std::string gpu_, algorithm_cache_;
   std::unique_ptr<Products> products_;
