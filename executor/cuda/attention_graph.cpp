@@ -281,8 +281,7 @@ std::vector<Descriptor> attention_engines(const Cudnn& library, const Descriptor
   return heuristic.get_all(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
 }
 
-std::int64_t engine_number(const Cudnn& library, const Descriptor& configuration) {
-  static_cast<void>(library);
+std::int64_t engine_number(const Descriptor& configuration) {
   const std::vector<Descriptor> engines =
       configuration.get_all(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   if (engines.empty()) return -1;

@@ -39,7 +39,7 @@ Descriptor attention_graph(const Cudnn& library, cudnnHandle_t handle, const Att
 std::vector<Descriptor> attention_engines(const Cudnn& library, const Descriptor& graph, const Descriptor* device);
 
 // The engine's number, for messages.
-std::int64_t engine_number(const Cudnn& library, const Descriptor& configuration);
+std::int64_t engine_number(const Descriptor& configuration);
 
 // How many engines would run a form on the GPU that `device_json` describes. Needs no GPU, but a libcuda.so.1: the
 // toolkit's stub will do.
