@@ -36,18 +36,28 @@ __global__ void __launch_bounds__(kRopeThreads) rope_kernel(const RopeArrays<T> 
       cosine[i] = turn.x;
       sine[i] = turn.y * a.direction;
     }
-#pragma unroll 4
-    for (int head = first_head; head < a.heads; head += head_step) {
-      const std::int64_t at = begin + static_cast<std::int64_t>(head) * a.width + pair;
-      const Floats<N> low = load<N>(a.x + at), high = load<N>(a.x + at + a.pairs);
-      Floats<N> to_low, to_high;
+    for (int head = first_head; head < a.heads; head += 2 * head_step) {  // Two heads' loads under way.
+      Packed<T, N> low[2], high[2];
+      const auto at = [&](int u) { return begin + static_cast<std::int64_t>(head + u * head_step) * a.width + pair; };
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        to_low.at[i] = fmaf(low.at[i], cosine[i], -(high.at[i] * sine[i]));
-        to_high.at[i] = fmaf(low.at[i], sine[i], high.at[i] * cosine[i]);
+      for (int u = 0; u < 2; ++u) {
+        if (head + u * head_step >= a.heads) continue;
+        low[u] = load_packed<N>(a.x + at(u));
+        high[u] = load_packed<N>(a.x + at(u) + a.pairs);
       }
-      store(a.y + at, to_low);
-      store(a.y + at + a.pairs, to_high);
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        if (head + u * head_step >= a.heads) continue;
+        const Floats<N> x1 = unpack<N>(low[u]), x2 = unpack<N>(high[u]);
+        Floats<N> y1, y2;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          y1.at[i] = fmaf(x1.at[i], cosine[i], -(x2.at[i] * sine[i]));
+          y2.at[i] = fmaf(x1.at[i], sine[i], x2.at[i] * cosine[i]);
+        }
+        store(a.y + at(u), y1);
+        store(a.y + at(u) + a.pairs, y2);
+      }
     }
   }
   const int rest = a.width - 2 * a.pairs;
