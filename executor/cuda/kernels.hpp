@@ -65,6 +65,7 @@ void launch(const device::Accumulate&, const std::byte* table, std::byte* worksp
 void launch(const device::Convert&, const std::byte* table, std::byte* workspace, Stream stream);
 void launch(const device::Zero&, const std::byte* table, std::byte* workspace, Stream stream);
 void launch(const device::CopyBytes&, const std::byte* table, std::byte* workspace, Stream stream);
+void launch(const device::CopyRows&, const std::byte* table, std::byte* workspace, Stream stream);
 // kernels_embedding.cu
 void launch(const device::Embedding&, const std::byte* table, std::byte* workspace, Stream stream);
 void launch(const device::EmbeddingGrad&, const std::byte* table, std::byte* workspace, Stream stream);

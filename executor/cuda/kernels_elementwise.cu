@@ -208,7 +208,9 @@ void launch(const device::Unary& u, const std::byte*, std::byte*, Stream stream)
       launch_each<kWide<T>>(op, u.elements, wide, "unary_grad", stream);
     } else {
       const UnaryOp<T, kKind> op = {typed<const T>(u.x.data), typed<T>(u.y.data), u.limit};
-      launch_each<kWide<T>, 2>(op, u.elements, wide, "unary", stream);
+      // Two accesses under way where registers allow it.
+      constexpr int kUnroll = kKind == Activation::kGelu || kKind == Activation::kTanhCap ? 1 : 2;
+      launch_each<kWide<T>, kUnroll>(op, u.elements, wide, "unary", stream);
     }
   });
 }
