@@ -159,31 +159,41 @@ __device__ __forceinline__ std::int64_t end_of_run(const std::uint32_t* keys, st
   return low;
 }
 
-// A block adds up the run that begins in its chunk and goes on beyond, if there is one, in kWarp columns: its warps take
-// every eighth partial row, and are summed in order.
-template <class T, class G>
+// A block adds up the run that begins in its chunk and goes on beyond, if there is one, in kWarp · N columns: its warps
+// take every eighth partial row, and are summed in order.
+template <class T, class G, int N>
 __global__ void __launch_bounds__(kRowThreads) embedding_runs(const GradRows<T, G> a) {
-  __shared__ float sums[kRowWarps][kWarp];
+  __shared__ float sums[kRowWarps][kWarp * N];
   const std::int64_t chunk = blockIdx.x, begin = chunk * kChunk, end = begin + kChunk;
   if (end >= a.tokens) return;
-  const std::uint32_t key = a.keys[end - 1];
-  const bool begins_here = a.keys[begin] != key || begin == 0 || a.keys[begin - 1] != key;
-  if (key >= a.entries || a.keys[end] != key || !begins_here) return;
+  const std::uint32_t key = a.keys[end - 1], key_behind = a.keys[end], first_key = a.keys[begin];
+  const std::uint32_t key_before = begin == 0 ? a.entries : a.keys[begin - 1];
+  const bool begins_here = first_key != key || key_before != key;
+  if (key >= a.entries || key_behind != key || !begins_here) return;
   const std::int64_t last = (end_of_run(a.keys, end, a.tokens, key) - 1) / kChunk;  // Chunk where it ends.
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * kWarp + lane;
-  float sum = 0;
-  if (column < a.width) {
-    if (warp == 0) sum = a.tails[chunk * a.width + column];
-#pragma unroll 8
-    for (std::int64_t c = chunk + 1 + warp; c <= last; c += kRowWarps) sum += a.heads[c * a.width + column];
-  }
-  sums[warp][lane] = sum;
-  __syncthreads();
-  if (warp != 0 || column >= a.width) return;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kWarp + lane) * N;
+  const bool inside = column < a.width;
+  Floats<N> sum = {};
+  if (inside) {
+    if (warp == 0) sum = load<N>(a.tails + chunk * a.width + column);
+#pragma unroll 4
+    for (std::int64_t c = chunk + 1 + warp; c <= last; c += kRowWarps) {
+      const Floats<N> x = load<N>(a.heads + c * a.width + column);
 #pragma unroll
-  for (int w = 1; w < kRowWarps; ++w) sum += sums[w][lane];
-  add_to_row<1>(a.table + key * a.width + column, Floats<1>{{sum}});
+      for (int i = 0; i < N; ++i) sum.at[i] += x.at[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) sums[warp][i * kWarp + lane] = sum.at[i];
+  __syncthreads();
+  if (warp != 0 || !inside) return;
+#pragma unroll
+  for (int w = 1; w < kRowWarps; ++w) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum.at[i] += sums[w][i * kWarp + lane];
+  }
+  add_to_row<N>(a.table + key * a.width + column, sum);
 }
 
 // Bits that ids below `entries`, and `entries` itself, need.
@@ -238,16 +248,21 @@ void launch_grad(const device::EmbeddingGrad& e, const GradRows<T, G>& rows, Str
     return dim3(static_cast<unsigned>(divide_up(chunks, kRowWarps)),
                 static_cast<unsigned>(divide_up(e.width, kWarp * n)));
   };
-  const auto table_bytes = static_cast<std::uintptr_t>(N * sizeof(G) < 16 ? N * sizeof(G) : 16);
-  if (e.width % N == 0 && all_aligned({rows.dy}) && all_aligned({rows.table}, table_bytes)) {
+  const bool wide = e.width % N == 0 && all_aligned({rows.dy, rows.table});
+  if (wide) {
     embedding_chunks<T, G, N><<<grid(N), kRowThreads, 0, stream>>>(rows, chunks);
   } else {
     embedding_chunks<T, G, 1><<<grid(1), kRowThreads, 0, stream>>>(rows, chunks);
   }
   check_launch("embedding_grad");
   if (chunks < 2) return;
-  const dim3 runs(static_cast<unsigned>(chunks), static_cast<unsigned>(divide_up(e.width, kWarp)));
-  embedding_runs<T, G><<<runs, kRowThreads, 0, stream>>>(rows);
+  // Four columns of fp32 to a thread.
+  const dim3 runs(static_cast<unsigned>(chunks), static_cast<unsigned>(divide_up(e.width, kWarp * (wide ? 4 : 1))));
+  if (wide) {
+    embedding_runs<T, G, 4><<<runs, kRowThreads, 0, stream>>>(rows);
+  } else {
+    embedding_runs<T, G, 1><<<runs, kRowThreads, 0, stream>>>(rows);
+  }
   check_launch("embedding_grad's runs");
 }
 
