@@ -1,5 +1,6 @@
 #pragma once
-// Device memory of tests: bytes up and down, outputs that begin as nonsense, and margins that nobody may write into.
+// Device memory of tests: bytes up and down, outputs that begin as nonsense, and margins that nobody may
+// write into.
 
 #include <cuda_runtime_api.h>
 
