@@ -31,8 +31,9 @@ void check_unary(const Kind& kind, std::int64_t count, DType type, std::size_t o
   const auto n = static_cast<std::size_t>(count);
   const Values x = numbers(n, type, 1, 12), dy = numbers(n, type, 2);
   DeviceCase on_device;
-  device::Unary unary{count, kind.on_device, kind.limit, on_device.input(x, type, offset), {},
-                      on_device.output(n, type, offset)};
+  device::Unary unary{count,      kind.on_device,
+                      kind.limit, on_device.input(x, type, offset),
+                      {},         on_device.output(n, type, offset)};
   on_device.run(unary);
   const Values wanted = host_op(OpKind::kUnary, kind).input({count}, x).output({count}).run()[0];
   CHECK(element_error(on_device.values(unary.y), wanted) < tolerance_of(type));
@@ -50,8 +51,12 @@ void check_gated(const Kind& kind, std::int64_t count, DType type, std::size_t o
   const auto n = static_cast<std::size_t>(count);
   const Values gate = numbers(n, type, 1, 12), up = numbers(n, type, 2, 8), dy = numbers(n, type, 3);
   DeviceCase on_device;
-  const device::Gated gated{count, kind.on_device, kind.limit, on_device.input(gate, type, offset),
-                            on_device.input(up, type, offset), on_device.output(n, type, offset)};
+  const device::Gated gated{count,
+                            kind.on_device,
+                            kind.limit,
+                            on_device.input(gate, type, offset),
+                            on_device.input(up, type, offset),
+                            on_device.output(n, type, offset)};
   on_device.run(gated);
   HostOp forward = host_op(OpKind::kGated, kind);
   forward.input({count}, gate).input({count}, up).output({count});
@@ -96,7 +101,8 @@ namespace {
 // One operation in fp32, rounded once: the same bits as the definition's.
 void check_exact(const DeviceCase& on_device, const device::Array& found, const Values& wanted) {
   Values rounded(wanted.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) rounded[i] = static_cast<double>(static_cast<float>(wanted[i]));
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    rounded[i] = static_cast<double>(static_cast<float>(wanted[i]));
   CHECK(element_error(on_device.values(found), to_values(to_bytes(rounded, found.dtype), found.dtype)) == 0);
 }
 
@@ -105,8 +111,8 @@ void check_add_scaled(std::int64_t count, const DType (&types)[3], std::size_t o
   const Values x = numbers(n, types[0], 1), addend = numbers(n, types[1], 2);
   for (const float scale : {1.0f, -0.3f}) {
     DeviceCase on_device;
-    device::AddScaled sum{count, scale, on_device.input(x, types[0], offset), on_device.input(addend, types[1], offset),
-                          on_device.output(n, types[2], offset)};
+    device::AddScaled sum{count, scale, on_device.input(x, types[0], offset),
+                          on_device.input(addend, types[1], offset), on_device.output(n, types[2], offset)};
     on_device.run(sum);
     Values wanted(n), scaled(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -140,7 +146,8 @@ TEST_CASE("sums and roundings on the device are exact", "[gpu]") {
           for (std::size_t i = 0; i < n; ++i) wanted[i] += x[i];
           check_exact(sums, sum.to, wanted);
           DeviceCase roundings;
-          const device::Convert convert{count, roundings.input(x, from, offset), roundings.output(n, to, offset)};
+          const device::Convert convert{count, roundings.input(x, from, offset),
+                                        roundings.output(n, to, offset)};
           roundings.run(convert);
           check_exact(roundings, convert.to, x);
         }
@@ -153,7 +160,8 @@ TEST_CASE("memory on the device is copied and zeroed byte by byte", "[gpu]") {
   if (!have_gpu()) return;
   const Values x = whole_numbers(10007, 1, 255, 1);
   DeviceCase on_device;
-  const device::Array from = on_device.input(x, DType::kUint8, 3), to = on_device.output(x.size(), DType::kUint8, 5);
+  const device::Array from = on_device.input(x, DType::kUint8, 3),
+                      to = on_device.output(x.size(), DType::kUint8, 5);
   on_device.run(device::CopyBytes{to.data + 1, from.data, 10005});
   Values wanted = x;
   const double untouched = kPoison;

@@ -13,9 +13,9 @@ struct LossShape {
   double size = 8;               // Logits lie within half of it.
 };
 
-const std::vector<LossShape> kLossShapes = {{300, 251},  {33, 32000},         {5, 128256}, {7, 32003},
-                                            {4, 2},      {9, 50304, 50257},   {2100, 16},  {40, 7, 5},
-                                            {6, 999, 0, 0, 200}};
+const std::vector<LossShape> kLossShapes = {{300, 251}, {33, 32000}, {5, 128256},
+                                            {7, 32003}, {4, 2},      {9, 50304, 50257},
+                                            {2100, 16}, {40, 7, 5},  {6, 999, 0, 0, 200}};
 
 // Small, so that gradients are normal numbers of fp16.
 constexpr std::int64_t kTokensOfMean = 5;
@@ -88,7 +88,8 @@ TEST_CASE("the gradient of a part of the vocabulary knows which labels are its o
   const Values logits = numbers(50 * 160, DType::kBf16, 1, 8), labels = whole_numbers(50, 0, 640, 2);
   const Values lse(50, 6.5);
   DeviceCase on_device;
-  device::CrossEntropyGrad grad{shape.tokens, shape.vocab, shape.real, shape.first_entry, kTokensOfMean, {}, {}, nullptr, {}};
+  device::CrossEntropyGrad grad{shape.tokens, shape.vocab, shape.real, shape.first_entry, kTokensOfMean, {},
+                                {},           nullptr,     {}};
   grad.logits = on_device.input(logits, DType::kBf16);
   grad.labels = on_device.input(labels, DType::kInt64);
   grad.lse = reinterpret_cast<const float*>(on_device.input(lse, DType::kFp32).data);

@@ -15,14 +15,11 @@ struct Segment {
   std::size_t offset;  // In elements.
 };
 // Pieces of 8192: parts of one, one, several with a rest. Aligned and not.
-const std::vector<Segment> kSegments = {{1, DType::kFp32, DType::kBf16, true, 0},
-                                        {8192, DType::kFp32, DType::kBf16, true, 0},
-                                        {30001, DType::kFp32, DType::kBf16, false, 0},
-                                        {10007, DType::kFp32, DType::kBf16, true, 1},
-                                        {9001, DType::kBf16, DType::kBf16, true, 0},
-                                        {9001, DType::kFp16, DType::kFp16, true, 2},
-                                        {8195, DType::kFp32, DType::kFp32, false, 0},
-                                        {8195, DType::kBf16, DType::kFp32, true, 3}};
+const std::vector<Segment> kSegments = {
+    {1, DType::kFp32, DType::kBf16, true, 0},      {8192, DType::kFp32, DType::kBf16, true, 0},
+    {30001, DType::kFp32, DType::kBf16, false, 0}, {10007, DType::kFp32, DType::kBf16, true, 1},
+    {9001, DType::kBf16, DType::kBf16, true, 0},   {9001, DType::kFp16, DType::kFp16, true, 2},
+    {8195, DType::kFp32, DType::kFp32, false, 0},  {8195, DType::kBf16, DType::kFp32, true, 3}};
 
 // All that a segment has, on the host and on the device.
 struct Parts {
@@ -92,7 +89,8 @@ DeviceBytes& upload(DeviceBytes& to, const T& value) {
   return to;
 }
 
-void check_segment(const DeviceCase& on_device, const Parts& p, const Segment& s, host::AdamWSettings settings) {
+void check_segment(const DeviceCase& on_device, const Parts& p, const Segment& s,
+                   host::AdamWSettings settings) {
   if (!s.decays) settings.weight_decay = 0;
   Bytes gradient = to_bytes(p.gradient, s.gradient), master = to_bytes(p.master, DType::kFp32);
   Bytes first = to_bytes(p.first, DType::kFp32), second = to_bytes(p.second, DType::kFp32);
@@ -110,7 +108,8 @@ void check_segment(const DeviceCase& on_device, const Parts& p, const Segment& s
   CHECK(element_error(on_device.values(p.arrays[1]), to_values(first, DType::kFp32)) < 1e-5);
   CHECK(element_error(on_device.values(p.arrays[2]), to_values(second, DType::kFp32)) < 1e-5);
   if (s.weights == DType::kFp32) return;
-  CHECK(element_error(on_device.values(p.on_device.weights), to_values(weights, s.weights)) < tolerance_of(s.weights));
+  CHECK(element_error(on_device.values(p.on_device.weights), to_values(weights, s.weights)) <
+        tolerance_of(s.weights));
 }
 
 }  // namespace
@@ -173,7 +172,8 @@ TEST_CASE("first values on the device have the host's bits", "[gpu]") {
       CAPTURE(to_string(type), first);
       DeviceCase on_device;
       const std::uint64_t key = mix64(99 ^ std::uint64_t{0x1234567});
-      device::InitialValues values{10007, first, key, host::initial_scale(0.02), 0, on_device.output(10007, type)};
+      device::InitialValues values{
+          10007, first, key, host::initial_scale(0.02), 0, on_device.output(10007, type)};
       on_device.run(values);
       Values wanted(10007);
       for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -181,7 +181,8 @@ TEST_CASE("first values on the device have the host's bits", "[gpu]") {
         const std::uint64_t at = key + 2 * (static_cast<std::uint64_t>(first) + i);
         std::int64_t sum = 0;
         for (const std::uint64_t bits : {mix64(at), mix64(at + 1)}) {
-          for (int shift = 0; shift < 64; shift += 16) sum += static_cast<std::int64_t>((bits >> shift) & 0xffff);
+          for (int shift = 0; shift < 64; shift += 16)
+            sum += static_cast<std::int64_t>((bits >> shift) & 0xffff);
         }
         const double value = (static_cast<double>(sum) - 8 * 32767.5) * host::initial_scale(0.02);
         wanted[i] = static_cast<double>(static_cast<float>(value));
