@@ -104,8 +104,12 @@ RunSummary summarize(const Prepared& prepared, const Program& program, const std
   summary.workspace_bytes = result.workspace_bytes;
   const host::DeviceUse& device = result.device;
   if (!device.name.empty()) summary.backend = "cuda";
-  summary.device = {device.name,        device.libraries,   device.library_bytes,  device.used_bytes,
-                    device.graph_steps, device.plain_steps, device.capture_failure};
+  summary.device = {device.name,        device.libraries,   device.library_bytes,   device.used_bytes,
+                    device.graph_steps, device.plain_steps, device.capture_failure, {}};
+  for (const host::KernelUse& kernel : device.kernels) {
+    summary.device.kernels.push_back(
+        {kernel.label, kernel.instructions, kernel.step_us, kernel.alone_us, kernel.floor_us});
+  }
   summary.tokens_per_step = static_cast<double>(prepared.plan.global_batch() * prepared.plan.sequence);
   return summary;
 }

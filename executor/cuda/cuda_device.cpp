@@ -2,6 +2,7 @@
 
 #include "executor/cuda/checks.hpp"
 #include "executor/cuda/launcher.hpp"
+#include "executor/cuda/libraries.hpp"
 #include "executor/cuda/runner.hpp"
 
 namespace orrery::cuda {
@@ -20,7 +21,7 @@ device::DeviceInfo CudaDevice::info() const {
   info.name = name_;
   info.memory_bytes = static_cast<std::int64_t>(total);
   info.free_bytes = static_cast<std::int64_t>(free);
-  info.libraries = libraries_.report();
+  info.libraries = report();
   return info;
 }
 
@@ -38,7 +39,7 @@ void CudaDevice::read(std::span<std::byte> to, const std::byte* from) {
 
 void CudaDevice::perform(std::span<const device::Launch> launches) {
   const OwnStream stream;
-  Launcher launcher(libraries_, name_, "");
+  Launcher launcher(name_, "");
   for (const device::Launch& launch : launches) launcher.add(launch, 0);
   launcher.ready({stream}, false);
   for (std::size_t i = 0; i < launches.size(); ++i) launcher.perform(i);
@@ -47,7 +48,7 @@ void CudaDevice::perform(std::span<const device::Launch> launches) {
 
 std::unique_ptr<device::Runner> CudaDevice::prepare(const device::DeviceStep& step,
                                                     const device::RunnerOptions& options) {
-  return std::make_unique<CudaRunner>(libraries_, name_, step, options);
+  return std::make_unique<CudaRunner>(name_, step, options);
 }
 
 }  // namespace orrery::cuda

@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "executor/cuda/libraries.hpp"
 #include "executor/cuda/memory.hpp"
 #include "executor/device/device.hpp"
 
@@ -25,7 +24,6 @@ class CudaDevice : public device::Device {
  private:
   int index_;
   std::string name_;
-  Libraries libraries_;
   std::vector<Memory> memory_;
 };
 

@@ -1,6 +1,7 @@
 // What the program finds in this module.
 
 #include "executor/cuda/cuda_device.hpp"
+#include "executor/cuda/libraries.hpp"
 #include "executor/device/module_entry.hpp"
 
 namespace orrery::cuda {
@@ -28,7 +29,7 @@ int device_count(std::string& why) {
 
 std::unique_ptr<device::Device> open_device(int index) { return std::make_unique<CudaDevice>(index); }
 
-std::vector<std::string> libraries() { return Libraries().report(); }
+std::vector<std::string> libraries() { return report(); }
 
 }  // namespace
 }  // namespace orrery::cuda

@@ -1,10 +1,13 @@
 #include "executor/cuda/runner.hpp"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "base/error.hpp"
 #include "executor/cuda/checks.hpp"
+#include "executor/device/describe.hpp"
+#include "executor/device/traffic.hpp"
 
 namespace orrery::cuda {
 namespace {
@@ -17,11 +20,10 @@ std::vector<OwnStream> make_streams(std::int32_t count) {
 
 }  // namespace
 
-CudaRunner::CudaRunner(const Libraries& libraries, const std::string& gpu, device::DeviceStep step,
-                       const device::RunnerOptions& options)
+CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const device::RunnerOptions& options)
     : step_(std::move(step)),
       streams_(make_streams(step_.streams)),
-      launcher_(libraries, gpu, options.algorithm_cache),
+      launcher_(gpu, options.algorithm_cache),
       fork_(false),
       begin_(true),
       staged_(step_.staging_bytes * static_cast<std::int64_t>(kSlots), "staged tokens",
@@ -145,6 +147,60 @@ void CudaRunner::capture() {
     if (plain_ != nullptr) cudaGraphExecDestroy(plain_);
     plain_ = nullptr;
   }
+}
+
+namespace {
+
+// Device time of one run of `work`, repeated for about so long after as much again to warm up.
+template <class Work>
+double repeated_us(std::chrono::milliseconds each, cudaStream_t stream, Work work) {
+  const Event begin(true), end(true);
+  const auto run = [&](std::int64_t times) {
+    check(cudaEventRecord(begin, stream), "timing a kernel");
+    for (std::int64_t i = 0; i < times; ++i) work();
+    check(cudaEventRecord(end, stream), "timing a kernel");
+    check(cudaEventSynchronize(end), "timing a kernel");
+    return elapsed_ns(begin, end) * 1e-3 / static_cast<double>(times);
+  };
+  run(2);
+  const double first = std::max(run(3), 1.0);
+  const auto times =
+      std::max<std::int64_t>(3, static_cast<std::int64_t>(1e3 * static_cast<double>(each.count()) / first));
+  run(times / 2 + 1);
+  return run(times);
+}
+
+}  // namespace
+
+std::vector<device::LaunchTime> CudaRunner::time_launches(std::chrono::milliseconds each) {
+  constexpr std::int64_t kLargestCopy = std::int64_t{2} << 30;  // Larger ones are as quick a byte.
+  const cudaStream_t stream = streams_[0];
+  check(cudaStreamSynchronize(stream), "timing kernels");
+  std::vector<device::LaunchTime> times;
+  std::set<std::string> known;
+  const Memory from(kLargestCopy / 2, "timing copies"), to(kLargestCopy / 2, "timing copies");
+  for (std::size_t i = 0; i < step_.instructions.size(); ++i) {
+    for (std::size_t l = 0; l < launches_[i].size(); ++l) {
+      const device::Launch& launch = step_.instructions[i].launches[l];
+      device::LaunchTime time;
+      time.launch = device::describe(launch);
+      if (!known.insert(time.launch).second) continue;
+      time.alone_us = repeated_us(each, streams_[static_cast<std::size_t>(step_.instructions[i].stream)],
+                                  [&] { launcher_.perform(launches_[i][l]); });
+      time.bytes = device::memory_bytes(launch).value_or(0);
+      if (time.bytes > 0) {
+        const std::int64_t copied = std::min(time.bytes, kLargestCopy);
+        const double copy_us = repeated_us(each / 2, stream, [&] {
+          check(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(copied / 2),
+                                cudaMemcpyDeviceToDevice, stream),
+                "timing a copy");
+        });
+        time.copy_us = copy_us * static_cast<double>(time.bytes) / static_cast<double>(copied);
+      }
+      times.push_back(std::move(time));
+    }
+  }
+  return times;
 }
 
 std::span<std::byte> CudaRunner::stage(std::int64_t step) {

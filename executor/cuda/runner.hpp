@@ -13,8 +13,7 @@ namespace orrery::cuda {
 
 class CudaRunner : public device::Runner {
  public:
-  CudaRunner(const Libraries& libraries, const std::string& gpu, device::DeviceStep step,
-             const device::RunnerOptions& options);
+  CudaRunner(const std::string& gpu, device::DeviceStep step, const device::RunnerOptions& options);
   ~CudaRunner() override;
 
   std::span<std::byte> stage(std::int64_t step) override;
@@ -24,6 +23,7 @@ class CudaRunner : public device::Runner {
   std::int64_t end_ns(std::int64_t step) override;
   std::vector<device::Span> spans(std::int64_t step) override;
   device::RunnerCounters counters() const override { return counters_; }
+  std::vector<device::LaunchTime> time_launches(std::chrono::milliseconds each) override;
 
  private:
   static constexpr std::size_t kSlots = 3;  // Steps under way, and the one before them.

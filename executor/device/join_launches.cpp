@@ -62,7 +62,7 @@ void drop_zeroes(std::vector<Launch>& launches) {
 }
 
 // The two as one in `first`.
-bool join(Launch& first, const Launch& second, const ScratchRange& scratch) {
+bool join(Launch& first, const Launch& second, const SeenNowhereElse& private_to_it) {
   const auto* const add = std::get_if<AddScaled>(&second);
   const bool adds = add != nullptr && add->scale == 1 && add->addend;
   if (auto* const sum = std::get_if<AddScaled>(&first); sum != nullptr && sum->scale == 1 && sum->addend) {
@@ -74,13 +74,13 @@ bool join(Launch& first, const Launch& second, const ScratchRange& scratch) {
     return true;
   }
   if (auto* const norm = std::get_if<NormGrad>(&first); norm != nullptr && adds && !norm->residual) {
-    if (!scratch.has(norm->dx) || (!same(add->x, norm->dx) && !same(add->addend, norm->dx))) return false;
+    if (!private_to_it(norm->dx) || (!same(add->x, norm->dx) && !same(add->addend, norm->dx))) return false;
     norm->residual = same(add->x, norm->dx) ? add->addend : add->x;
     norm->dx = add->y;
     return true;
   }
   if (auto* const dropout = std::get_if<Dropout>(&first); dropout != nullptr && adds && !dropout->addend) {
-    if (!scratch.has(dropout->y) || (!same(add->x, dropout->y) && !same(add->addend, dropout->y)))
+    if (!private_to_it(dropout->y) || (!same(add->x, dropout->y) && !same(add->addend, dropout->y)))
       return false;
     dropout->addend = same(add->x, dropout->y) ? add->addend : add->x;
     dropout->y = add->y;
@@ -91,11 +91,11 @@ bool join(Launch& first, const Launch& second, const ScratchRange& scratch) {
 
 }  // namespace
 
-std::vector<Launch> join_launches(std::vector<Launch> launches, const ScratchRange& scratch) {
+std::vector<Launch> join_launches(std::vector<Launch> launches, const SeenNowhereElse& private_to_it) {
   drop_zeroes(launches);
   std::vector<Launch> joined;
   for (Launch& launch : launches) {
-    if (joined.empty() || !join(joined.back(), launch, scratch)) joined.push_back(std::move(launch));
+    if (joined.empty() || !join(joined.back(), launch, private_to_it)) joined.push_back(std::move(launch));
   }
   return joined;
 }

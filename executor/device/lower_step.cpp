@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "executor/device/lower_exchange.hpp"
 #include "executor/runtime/bind_parts.hpp"
 #include "executor/runtime/state.hpp"
 
@@ -23,6 +24,11 @@ bool same_input(const StagedInput& staged, const host::FillInput& fill) {
   return staged.tensor == fill.tensor && staged.microbatch == fill.microbatch && staged.runs == fill.runs;
 }
 
+bool exchanges(const Instruction& instruction) {
+  return !std::holds_alternative<Compute>(instruction.work) &&
+         !std::holds_alternative<Copy>(instruction.work);
+}
+
 class StepLowering {
  public:
   StepLowering(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
@@ -32,6 +38,7 @@ class StepLowering {
   DeviceStep lower() {
     DeviceStep step;
     const Role& role = tables_.role(rank_.rank);
+    count_touchers(role);
     for (std::size_t i = 0; i < rank_.instructions.size(); ++i) {
       const Instruction& instruction = role.instructions[i];
       if (std::holds_alternative<Copy>(instruction.work)) {
@@ -44,7 +51,11 @@ class StepLowering {
       lowered.after = rank_.instructions[i].after;
       launches_.clear();
       for (const host::Action& action : rank_.instructions[i].actions) lower(action, instruction);
-      lowered.launches = join_launches(std::move(launches_), memory_.scratch);
+      const std::set<const std::byte*> own = touched_by_it_alone(instruction);
+      lowered.launches = join_launches(std::move(launches_), [&](const Array& array) {
+        return memory_.scratch.has(array) || own.count(array.data) > 0;
+      });
+      if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
     }
     step.streams = static_cast<std::int32_t>(role.streams.size());
     step.staging = memory_.staging;
@@ -55,6 +66,33 @@ class StepLowering {
   }
 
  private:
+  void exchange(std::int32_t index, DeviceInstruction& lowered, std::vector<Group>& groups) {
+    std::byte* const scratch = memory_.exchange[static_cast<std::size_t>(lowered.stream)];
+    LoweredExchange exchange = lower_exchange(tables_, rank_.rank, index, groups, scratch, norm_squared());
+    lowered.group = exchange.group;
+    lowered.calls = std::move(exchange.calls);
+    lowered.landing = std::move(exchange.landing);
+    std::move(exchange.launches.begin(), exchange.launches.end(), std::back_inserter(lowered.launches));
+  }
+
+  void count_touchers(const Role& role) {
+    touchers_.assign(role.buffers.size(), 0);
+    for (const Instruction& instruction : role.instructions) {
+      std::set<BufferId> touched;
+      for (const Operand& operand : tables_.operands(rank_.rank, instruction)) touched.insert(operand.buffer);
+      for (const BufferId buffer : touched) ++touchers_[buffer.index()];
+    }
+  }
+  std::set<const std::byte*> touched_by_it_alone(const Instruction& instruction) {
+    std::set<const std::byte*> addresses;
+    for (const Operand& operand : tables_.operands(rank_.rank, instruction)) {
+      const bool persistent = tables_.role(rank_.rank).buffers[operand.buffer.index()].persistent;
+      if (persistent || touchers_[operand.buffer.index()] > 1) continue;
+      addresses.insert(tables_.view(rank_.rank, operand.buffer).data);
+    }
+    return addresses;
+  }
+
   template <class Kind>
   void emit(Kind launch) {
     launches_.emplace_back(std::move(launch));
@@ -159,6 +197,7 @@ class StepLowering {
   const OpLoweringOptions& options_;
   std::vector<Launch> launches_;  // Of the instruction.
   std::set<std::tuple<const std::byte*, TensorId, std::int32_t>> filled_;
+  std::vector<int> touchers_;  // By buffer: instructions that touch it.
   bool sums_norm_ = false;
 };
 
@@ -185,6 +224,20 @@ std::int64_t result_bytes(const host::World& world, RankId rank) {
   const std::int64_t losses =
       world.layout(rank).row_size - static_cast<std::int64_t>(host::World::kFirstLoss);
   return kFirstLossOffset + losses * size_bytes(DType::kFp32);
+}
+
+std::vector<std::int64_t> exchange_bytes(host::Tables& tables, RankId rank) {
+  const Role& role = tables.role(rank);
+  std::vector<std::int64_t> bytes(role.streams.size(), 0);
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < role.instructions.size(); ++i) {
+    if (!exchanges(role.instructions[i])) continue;
+    std::int64_t& of_stream = bytes[role.instructions[i].stream.index()];
+    of_stream = std::max(
+        of_stream,
+        lower_exchange(tables, rank, static_cast<std::int32_t>(i), groups, nullptr, nullptr).scratch_bytes);
+  }
+  return bytes;
 }
 
 DeviceStep lower_step(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,

@@ -28,14 +28,23 @@ Staging stage_inputs(const host::BoundRank& rank);
 constexpr std::int64_t kFirstLossOffset = 8;
 std::int64_t result_bytes(const host::World& world, RankId rank);
 
+// The bound rank's.
+struct ScratchRange {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+  bool has(const Array& array) const { return array.data >= begin && array.data < end; }
+};
 struct StepMemory {
   std::byte* staging = nullptr;
   std::byte* results = nullptr;
-  ScratchRange scratch;  // The bound rank's.
+  ScratchRange scratch;
+  std::vector<std::byte*> exchange;  // By stream: what exchange_bytes() asks for.
 };
 
-// Without what ranks exchange, which lower_exchange.hpp does. THROWS Error(kRuntime) for an instruction that
-// no device can do.
+// What packing may use, by stream: its exchanges run one after the other.
+std::vector<std::int64_t> exchange_bytes(host::Tables& tables, RankId rank);
+
+// THROWS Error(kRuntime) for an instruction that no device can do.
 DeviceStep lower_step(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
                       const StepMemory& memory, const OpLoweringOptions& options);
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "executor/device/floor.hpp"
 #include "executor/device/lower_step.hpp"
 #include "executor/launch/shared_segment.hpp"
 #include "executor/runtime/run_parts.hpp"
@@ -83,6 +84,10 @@ class DeviceRank {
     memory.staging = device.allocate(staging_.bytes, "a step's tokens");
     memory.results = device.allocate(result_bytes(world, self), "a step's results");
     memory.scratch = scratch_;
+    for (const std::int64_t bytes : exchange_bytes(tables_, self)) {
+      memory.exchange.push_back(bytes > 0 ? device.allocate(bytes, "packing of what ranks exchange")
+                                          : nullptr);
+    }
     OpLoweringOptions lowering;
     lowering.positions = [this](const std::vector<std::int64_t>& positions) { return constant(positions); };
     lowering.deterministic = device_options.deterministic;
@@ -111,6 +116,11 @@ class DeviceRank {
   }
 
   RunnerCounters counters() const { return runner_->counters(); }
+
+  // Of the last step. What the rank has in memory is lost.
+  std::vector<FloorRow> time_launches(std::chrono::milliseconds each) {
+    return floor_rows(world_.program(), world_.role(self_), step_, runner_->time_launches(each), spans_);
+  }
 
  private:
   // Spans are noted in the last steps, one after another, so that the steps before go without what noting
@@ -173,11 +183,11 @@ class DeviceRank {
   }
 
   void note_spans(std::int64_t step) {
-    const std::vector<Span> spans = runner_->spans(step);
-    for (std::size_t i = 0; i < spans.size(); ++i) {
+    spans_ = runner_->spans(step);
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
       host::Stamp& stamp = world_.stamp(self_, step, static_cast<std::int32_t>(i));
-      stamp.start_ns = stamp.ready_ns = begin_ns_ + spans[i].start_ns;
-      stamp.end_ns = begin_ns_ + spans[i].end_ns;
+      stamp.start_ns = stamp.ready_ns = begin_ns_ + spans_[i].start_ns;
+      stamp.end_ns = begin_ns_ + spans_[i].end_ns;
     }
   }
 
@@ -217,6 +227,7 @@ class DeviceRank {
   DeviceStep step_;
   std::map<std::vector<std::int64_t>, const std::int64_t*> constants_;
   std::unique_ptr<Runner> runner_;
+  std::vector<Span> spans_;
   std::vector<std::int64_t> tokens_;
   std::int64_t begin_ns_ = 0;
 };
@@ -239,6 +250,7 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
       rendezvous != nullptr ? rendezvous->take_watch_connections() : std::vector<launch::Connection>());
   launch::join_page(page, self.value);
   RunnerCounters counters;
+  std::vector<FloorRow> floor;
   std::int64_t used_bytes = 0;
   try {
     DeviceRank rank(graph, world, options, device_options, device, self);
@@ -246,6 +258,9 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
     rank.train(options.callbacks());
     counters = rank.counters();
     used_bytes = info.free_bytes - device.info().free_bytes;
+    if (device_options.time_launches_ms > 0) {
+      floor = rank.time_launches(std::chrono::milliseconds(device_options.time_launches_ms));
+    }
     if (rendezvous != nullptr) {
       std::vector<RankId> others = host::active_ranks(program);
       std::erase(others, self);
@@ -265,7 +280,12 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
                    used_bytes,
                    counters.graph_launches,
                    counters.plain_steps,
-                   counters.capture_failure};
+                   counters.capture_failure,
+                   {}};
+  for (FloorRow& row : floor) {
+    result.device.kernels.push_back(
+        {std::move(row.label), row.instructions, row.step_us, row.alone_us, row.floor_us});
+  }
   return result;
 }
 

@@ -27,6 +27,14 @@ struct RunOptions {
   std::chrono::milliseconds watchdog{60'000};  // A rank that hasn't moved for so long ends the run.
 };
 
+// Instructions of one label in the last step of a run on devices, and what their kernels take by themselves.
+struct KernelUse {
+  std::string label;
+  std::int64_t instructions = 0;
+  double step_us = 0, alone_us = 0;
+  double floor_us = 0;  // See executor/device/floor.hpp.
+};
+
 // What a run on devices has found and used, of rank 0.
 struct DeviceUse {
   std::string name;                    // "NVIDIA H200"; empty: a processor.
@@ -35,6 +43,7 @@ struct DeviceUse {
   std::int64_t used_bytes = 0;  // All that the device's memory had less after the last step than before.
   std::int64_t graph_steps = 0, plain_steps = 0;  // Steps replayed as graphs, and launched kernel by kernel.
   std::string capture_failure;                    // Why not as graphs.
+  std::vector<KernelUse> kernels;                 // Where they were timed.
 };
 
 struct RunResult {

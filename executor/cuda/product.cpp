@@ -1,0 +1,203 @@
+#include "executor/cuda/product.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace orrery::cuda {
+namespace {
+
+using device::Gemm;
+using device::Matrix;
+
+cudaDataType_t data_type(DType type) {
+  switch (type) {
+    case DType::kFp32: return CUDA_R_32F;
+    case DType::kBf16: return CUDA_R_16BF;
+    case DType::kFp16: return CUDA_R_16F;
+    default: break;
+  }
+  fail(ErrorKind::kRuntime, "no product of {} matrices on this device: use bf16, fp16 or fp32", to_string(type));
+}
+
+// As it lies in memory: row-major [rows, columns].
+struct Lying {
+  std::int64_t rows = 0, columns = 0;
+};
+Lying lying(const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
+  return matrix.turned ? Lying{columns, rows} : Lying{rows, columns};
+}
+// A single row needs no stride.
+std::int64_t stride_of(const Matrix& matrix, const Lying& as) { return std::max(matrix.stride, as.columns); }
+
+std::uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t lowest_bit = address & (~address + 1);
+  return lowest_bit == 0 || lowest_bit >= 256 ? 256 : static_cast<std::uint32_t>(lowest_bit);
+}
+
+std::string describe(const char* name, const Matrix& matrix, std::int64_t batch) {
+  return fmt::format("{} {} {}{}{}", name, to_string(matrix.array.dtype), matrix.stride,
+                     matrix.turned ? " turned" : "", batch > 1 ? fmt::format(" +{}", matrix.batch_stride) : "");
+}
+
+std::int64_t bytes_of(const Matrix& matrix, const Lying& as, std::int64_t batch) {
+  const std::int64_t elements =
+      (batch - 1) * matrix.batch_stride + (as.rows - 1) * stride_of(matrix, as) + as.columns;
+  return elements * size_bytes(matrix.array.dtype);
+}
+
+cublasLtMatrixLayout_t make_layout(const CublasLt& library, const Matrix& matrix, const Lying& as,
+                                   std::int64_t batch) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  const cublasStatus_t made =
+      library.layout_create(&layout, data_type(matrix.array.dtype), static_cast<std::uint64_t>(as.columns),
+                            static_cast<std::uint64_t>(as.rows), stride_of(matrix, as));
+  check_product(library, made, "describe a matrix");
+  if (batch > 1) {
+    const auto count = static_cast<std::int32_t>(batch);
+    const std::int64_t offset = matrix.batch_stride;
+    check_product(library,
+                  library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+                  "describe a batch");
+    check_product(library,
+                  library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof offset),
+                  "describe a batch");
+  }
+  return layout;
+}
+
+template <class T>
+void set(const CublasLt& library, cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+         const T& value) {
+  check_product(library, library.operation_set(operation, attribute, &value, sizeof value), "describe a product");
+}
+
+}  // namespace
+
+void check_product(const CublasLt& library, cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail(ErrorKind::kRuntime, "cuBLASLt can't {}: {}", what, library.status_string(status));
+}
+
+ProductAlignment alignment_of(const Gemm& gemm) {
+  return {alignment_of(gemm.a.array.data), alignment_of(gemm.b.array.data), alignment_of(gemm.d.array.data),
+          alignment_of(gemm.bias.data)};
+}
+
+ProductAlignment lower_of(const ProductAlignment& x, const ProductAlignment& y) {
+  return {std::min(x.a, y.a), std::min(x.b, y.b), std::min(x.d, y.d), std::min(x.bias, y.bias)};
+}
+
+std::string describe(const Gemm& gemm) {
+  return fmt::format("m{} n{} k{} x{}, {}, {}, {}{}{}", gemm.m, gemm.n, gemm.k, gemm.batch,
+                     describe("a", gemm.a, gemm.batch), describe("b", gemm.b, gemm.batch),
+                     describe("d", gemm.d, gemm.batch), gemm.accumulate ? " added to" : "",
+                     gemm.bias ? fmt::format(", bias {}", to_string(gemm.bias.dtype)) : "");
+}
+
+std::string describe(const ProductAlignment& alignment) {
+  return fmt::format("aligned {} {} {} {}", alignment.a, alignment.b, alignment.d, alignment.bias);
+}
+
+ProductBytes bytes_of(const Gemm& gemm) {
+  return {bytes_of(gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch),
+          bytes_of(gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch),
+          bytes_of(gemm.d, lying(gemm.d, gemm.m, gemm.n), gemm.batch),
+          gemm.bias ? gemm.n * size_bytes(gemm.bias.dtype) : 0};
+}
+
+Product::Product(const CublasLt& library, cublasLtHandle_t handle, const Gemm& gemm)
+    : library_(library), handle_(handle), beta_(gemm.accumulate ? 1.0F : 0.0F) {
+  if (gemm.a.array.dtype != gemm.b.array.dtype) {
+    fail(ErrorKind::kRuntime, "no product of a {} with a {} matrix on this device: both need one type",
+         to_string(gemm.a.array.dtype), to_string(gemm.b.array.dtype));
+  }
+  try {
+    a_ = make_layout(library_, gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch);
+    b_ = make_layout(library_, gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch);
+    d_ = make_layout(library_, gemm.d, lying(gemm.d, gemm.m, gemm.n), gemm.batch);
+    // Pedantic: fp32 operands are multiplied as they are, not as TF32.
+    const bool single = gemm.a.array.dtype == DType::kFp32;
+    set_operation(single ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F, gemm);
+  } catch (...) {
+    destroy();
+    throw;
+  }
+}
+
+Product::~Product() { destroy(); }
+
+void Product::destroy() {
+  for (cublasLtMatrixLayout_t layout : {a_, b_, d_}) {
+    if (layout != nullptr) library_.layout_destroy(layout);
+  }
+  if (operation_ != nullptr) library_.operation_destroy(operation_);
+}
+
+void Product::set_operation(cublasComputeType_t compute, const Gemm& gemm) {
+  check_product(library_, library_.operation_create(&operation_, compute, CUDA_R_32F), "describe a product");
+  const auto turned = [](const Matrix& matrix) { return matrix.turned ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  set(library_, operation_, CUBLASLT_MATMUL_DESC_TRANSA, turned(gemm.b));
+  set(library_, operation_, CUBLASLT_MATMUL_DESC_TRANSB, turned(gemm.a));
+  if (!gemm.bias) return;
+  // Along a column of Dᵀ, which is a row of D: bias[n].
+  set(library_, operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (gemm.bias.dtype != gemm.d.array.dtype) {
+    set(library_, operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(gemm.bias.dtype));
+  }
+  bias_ = gemm.bias.data;
+  set(library_, operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_);
+}
+
+std::vector<ProductCandidate> Product::candidates(const ProductAlignment& alignment, int most,
+                                                  std::size_t workspace_bytes) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_product(library_, library_.preference_create(&preference), "hold preferences");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    return library_.preference_set(preference, attribute, &value, sizeof value);
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment.b);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.a);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.d);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.d);
+  std::vector<cublasLtMatmulHeuristicResult_t> offers(static_cast<std::size_t>(most));
+  int offered = 0;
+  const cublasStatus_t status =
+      library_.heuristic(handle_, operation_, b_, a_, d_, d_, preference, most, offers.data(), &offered);
+  library_.preference_destroy(preference);
+  if (status != CUBLAS_STATUS_SUCCESS) offered = 0;
+  std::vector<ProductCandidate> usable;
+  for (int i = 0; i < offered; ++i) {
+    const cublasLtMatmulHeuristicResult_t& offer = offers[static_cast<std::size_t>(i)];
+    if (offer.state == CUBLAS_STATUS_SUCCESS && offer.workspaceSize <= workspace_bytes) {
+      usable.push_back({offer.algo, offer.workspaceSize});
+    }
+  }
+  return usable;
+}
+
+bool Product::runs(const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status = library_.algorithm_check(handle_, operation_, b_, a_, d_, d_, &algorithm, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= workspace_bytes;
+}
+
+cublasStatus_t Product::launch(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm,
+                               void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
+  if (operands.bias != bias_) {
+    const cublasStatus_t status = library_.operation_set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                         &operands.bias, sizeof operands.bias);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    bias_ = operands.bias;
+  }
+  const float one = 1.0F;
+  return library_.matmul(handle_, operation_, &one, operands.b, b_, operands.a, a_, &beta_, operands.d, d_,
+                         operands.d, d_, &algorithm, workspace, workspace_bytes, stream);
+}
+
+}  // namespace orrery::cuda
