@@ -203,8 +203,8 @@ void launch(const device::Unary& u, const std::byte*, std::byte*, Stream stream)
     using T = typename decltype(tag)::Type;
     constexpr Activation kKind = decltype(kind)::value;
     if (u.dy) {
-      const UnaryGradOp<T, kKind> op = {typed<const T>(u.x.data), typed<const T>(u.dy.data), typed<T>(u.y.data),
-                                        u.limit};
+      const UnaryGradOp<T, kKind> op = {typed<const T>(u.x.data), typed<const T>(u.dy.data),
+                                        typed<T>(u.y.data), u.limit};
       launch_each<kWide<T>>(op, u.elements, wide, "unary_grad", stream);
     } else {
       const UnaryOp<T, kKind> op = {typed<const T>(u.x.data), typed<T>(u.y.data), u.limit};
@@ -230,8 +230,8 @@ void launch(const device::GatedGrad& g, const std::byte*, std::byte*, Stream str
   with_both(g.gate.dtype, g.activation, "gated_grad", [&](auto tag, auto kind) {
     using T = typename decltype(tag)::Type;
     const GatedGradOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data), typed<const T>(g.up.data),
-                                                      typed<const T>(g.dy.data), typed<T>(g.dgate.data),
-                                                      typed<T>(g.dup.data), g.limit};
+                                                      typed<const T>(g.dy.data),   typed<T>(g.dgate.data),
+                                                      typed<T>(g.dup.data),        g.limit};
     launch_each<kWide<T>>(op, g.elements, wide, "gated_grad", stream);
   });
 }
