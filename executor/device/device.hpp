@@ -1,6 +1,6 @@
 #pragma once
-// A device and what it does in one step of a rank; a module (executor/cuda) implements it. All THROW Error(kRuntime)
-// naming what the device refused, and how to mend it.
+// A device and what it does in one step of a rank; a module (executor/cuda) implements it. All THROW
+// Error(kRuntime) naming what the device refused, and how to mend it.
 
 #include <chrono>
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace orrery::device {
 enum class CallKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kSend, kReceive };
 std::string_view to_string(CallKind kind);
 
-// One call of the communication library, in elements. All-gather: `count` of each rank; reduce-scatter: `count` for
-// each rank; send and receive: `peer` is a position in the group.
+// One call of the communication library, in elements. All-gather: `count` of each rank; reduce-scatter:
+// `count` for each rank; send and receive: `peer` is a position in the group.
 struct Call {
   CallKind kind = CallKind::kAllReduce;
   bool maximum = false;  // Of reductions: else the sum.
@@ -35,7 +35,7 @@ struct Call {
 
 // Ranks that talk to each other on one stream: a communicator of its own.
 struct Group {
-  std::string name;                 // "dp 0 on stream gradients": the same on all of its ranks, and no other group's.
+  std::string name;  // "dp 0 on stream gradients": the same on all of its ranks, and no other group's.
   std::vector<std::int32_t> ranks;  // By position.
   std::int32_t position = 0;        // Of this rank.
 };
@@ -87,6 +87,14 @@ struct KernelSpan {
   std::int64_t start_ns = 0, end_ns = 0;
 };
 
+// What a launch takes by itself, back to back with its like until clocks have settled.
+struct LaunchTime {
+  std::string launch;  // As describe() has it; one for all of these words.
+  double alone_us = 0;
+  std::int64_t bytes = 0;  // That it has to move; 0: arithmetic limits it.
+  double copy_us = 0;      // Of a copy that moves as many.
+};
+
 struct RunnerCounters {
   std::int64_t graph_launches = 0, plain_steps = 0;  // Steps replayed, and those launched kernel by kernel.
   std::string capture_failure;                       // Why, where capture was wanted and failed.
@@ -105,9 +113,11 @@ class Runner {
   // Of a step that has ended, not later than 3 steps on.
   virtual std::span<const std::byte> results(std::int64_t step) = 0;
   virtual std::int64_t end_ns(std::int64_t step) = 0;
-  // Of the last recorded step, once it has ended.
-  virtual std::vector<Span> spans() = 0;
+  // Of a recorded step that has ended, not later than 3 steps on.
+  virtual std::vector<Span> spans(std::int64_t step) = 0;
   virtual RunnerCounters counters() const = 0;
+  // Of every kind of launch in the step, timed for so long each. What the rank has in memory is lost.
+  virtual std::vector<LaunchTime> time_launches(std::chrono::milliseconds each) = 0;
 };
 
 class Device {

@@ -1,12 +1,14 @@
 #pragma once
-// What a device is asked to do, as plain data: one struct for each kind of kernel, with the addresses it works on.
-// Lowering (lower_step.hpp) writes them, a module (executor/cuda) performs them.
+// What a device is asked to do, as plain data: one struct for each kind of kernel, with the addresses it
+// works on. Lowering (lower_step.hpp) writes them, a module (executor/cuda) performs them.
 //
-// Arrays are dense and row-major. Arithmetic is fp32 whatever the type; results are rounded to nearest even. Every
-// sum has a fixed order, so that a launch repeats bit by bit; attention's gradient alone may not, unless it is asked to.
-// "T" below is the type of activations (bf16, fp16 or fp32), the same for all arrays of a launch that say T.
+// Arrays are dense and row-major. Arithmetic is fp32 whatever the type; results are rounded to nearest even.
+// Every sum has a fixed order, so that a launch repeats bit by bit; attention's gradient alone may not,
+// unless it is asked to. "T" below is the type of activations (bf16, fp16 or fp32), the same for all arrays
+// of a launch that say T.
 
 #include <cstdint>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -33,8 +35,8 @@ struct Matrix {
 // D[m,n] = A[m,k] · B[k,n] (+ bias[n]) (+ D), `batch` times. A and B have one type.
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
-  Matrix a, b, d;          // D isn't turned.
-  Array bias;              // T [n], the same for all of a batch; none: no data.
+  Matrix a, b, d;           // D isn't turned.
+  Array bias;               // T [n], the same for all of a batch; none: no data.
   bool accumulate = false;  // Adds to D instead of replacing it.
   std::int32_t site = 0;    // Equal for launches that should run by one algorithm: set by lowering.
 };
@@ -45,7 +47,8 @@ struct ColumnSum {
   bool accumulate = false;
 };
 
-// ---- Attention. q[b,s,heads,d], k[b,keys,kv_heads,d], v[b,keys,kv_heads,e] → o[b,s,heads,e], lse[b,heads,s].
+// ---- Attention. q[b,s,heads,d], k[b,keys,kv_heads,d], v[b,keys,kv_heads,e] → o[b,s,heads,e],
+// lse[b,heads,s].
 
 struct AttentionShape {
   std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, d = 0, e = 0;
@@ -56,7 +59,13 @@ struct AttentionShape {
   // Positions in the sequence, on the device, by query and by key; null: 0, 1, …
   const std::int64_t* positions = nullptr;
   const std::int64_t* key_positions = nullptr;
-  bool operator==(const AttentionShape&) const = default;
+  bool operator==(const AttentionShape& other) const {
+    const auto all = [](const AttentionShape& x) {
+      return std::make_tuple(x.batch, x.queries, x.keys, x.heads, x.kv_heads, x.d, x.e, x.scale, x.causal,
+                             x.window, x.chunk, x.softcap, x.positions, x.key_positions);
+    };
+    return all(*this) == all(other);
+  }
 };
 struct Attention {
   AttentionShape shape;
@@ -73,8 +82,8 @@ struct AttentionGrad {
   Array dsink;       // fp32, added into; none.
   bool deterministic = false;
 };
-// Ring attention: what one block of keys gave, added to what those before gave. With a sum of exponentials for each
-// row the two are weighted. Results may be the first operand's arrays.
+// Ring attention: what one block of keys gave, added to what those before gave. With a sum of exponentials
+// for each row the two are weighted. Results may be the first operand's arrays.
 struct AttentionMerge {
   std::int64_t batch = 0, queries = 0, heads = 0, e = 0;
   Array o, o_block;  // T
@@ -102,14 +111,14 @@ struct NormGrad {
   Array dweight, dbias;               // Any floating-point type; or none.
   bool accumulate = false;            // dweight and dbias are added into.
 };
-// Rotates dimension i of each head with i + rotated/2, for i < rotated/2, by position · theta^(−2i/rotated); the rest
-// of the head is copied. x and y may be the same.
+// Rotates dimension i of each head with i + rotated/2, for i < rotated/2, by position · theta^(−2i/rotated);
+// the rest of the head is copied. x and y may be the same.
 struct Rope {
   std::int64_t batch = 0, sequence = 0, heads = 0, width = 0, rotated = 0;
   double theta = 10000;
   bool back = false;
   const std::int64_t* positions = nullptr;  // By place in the local sequence; null: 0, 1, …
-  Array x, y;  // T
+  Array x, y;                               // T
 };
 struct HeadConcat {  // x[tokens,heads,c], y[tokens,shared,e] → z[tokens,heads,c+e]
   std::int64_t tokens = 0, heads = 0, shared = 0, c = 0, e = 0;
@@ -260,8 +269,8 @@ struct UpdateSegment {
 // As host::adamw; with `norm_squared` the gradient is scaled by min(1, clip / (√norm² · scale + 1e-6)) too.
 struct AdamW {
   std::vector<UpdateSegment> segments;
-  const StepScalars* scalars = nullptr;   // On the device.
-  const double* norm_squared = nullptr;   // On the device; null: nobody asked for a norm.
+  const StepScalars* scalars = nullptr;  // On the device.
+  const double* norm_squared = nullptr;  // On the device; null: nobody asked for a norm.
 };
 struct SumPart {
   Array array;
@@ -282,6 +291,12 @@ struct CopyBytes {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::int64_t bytes = 0;
+};
+// Rows of bytes that stand so far apart.
+struct CopyRows {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  std::int64_t row_bytes = 0, rows = 0, to_stride = 0, from_stride = 0;
 };
 struct Accumulate {  // to += from
   std::int64_t elements = 0;
@@ -311,8 +326,8 @@ struct HashElements {
 using Launch =
     std::variant<Gemm, ColumnSum, Attention, AttentionGrad, AttentionMerge, Norm, NormGrad, Rope, HeadConcat,
                  Embedding, EmbeddingGrad, AddPositions, AddPositionsGrad, Unary, Gated, GatedGrad, RowGate,
-                 RowGateGrad, AddScaled, Dropout, DropoutGrad, CrossEntropy, CrossEntropyGrad, CrossEntropyPart, Route,
-                 RouteGrad, Dispatch, DispatchGrad, Combine, CombineGrad, AdamW, SumSquares, Zero, CopyBytes,
-                 Accumulate, Convert, InitialValues, HashElements>;
+                 RowGateGrad, AddScaled, Dropout, DropoutGrad, CrossEntropy, CrossEntropyGrad,
+                 CrossEntropyPart, Route, RouteGrad, Dispatch, DispatchGrad, Combine, CombineGrad, AdamW,
+                 SumSquares, Zero, CopyBytes, CopyRows, Accumulate, Convert, InitialValues, HashElements>;
 
 }  // namespace orrery::device
