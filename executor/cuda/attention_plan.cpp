@@ -10,13 +10,17 @@ std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 }  // namespace
 
 AttentionPlan::AttentionPlan(const Cudnn& library, cudnnHandle_t handle, const AttentionForm& of)
-    : form(of), scale(of.shape.scale), library_(library), handle_(handle),
-      graph_(attention_graph(library, handle, of)), engines_(attention_engines(library, graph_, nullptr)) {
+    : form(of),
+      scale(of.shape.scale),
+      library_(library),
+      handle_(handle),
+      graph_(attention_graph(library, handle, of)),
+      engines_(attention_engines(library, graph_, nullptr)) {
   for (std::size_t i = 0; i < engines_.size(); ++i) {
     if (use_engine(i)) return;
   }
-  fail(ErrorKind::kRuntime, "none of cuDNN's {} engines for {} can be made to run on this GPU", engines_.size(),
-       describe(form));
+  fail(ErrorKind::kRuntime, "none of cuDNN's {} engines for {} can be made to run on this GPU",
+       engines_.size(), describe(form));
 }
 
 bool AttentionPlan::use_engine(std::size_t engine) {

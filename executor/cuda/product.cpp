@@ -19,7 +19,8 @@ cudaDataType_t data_type(DType type) {
     case DType::kFp16: return CUDA_R_16F;
     default: break;
   }
-  fail(ErrorKind::kRuntime, "no product of {} matrices on this device: use bf16, fp16 or fp32", to_string(type));
+  fail(ErrorKind::kRuntime, "no product of {} matrices on this device: use bf16, fp16 or fp32",
+       to_string(type));
 }
 
 // As it lies in memory: row-major [rows, columns].
@@ -40,7 +41,8 @@ std::uint32_t alignment_of(const void* data) {
 
 std::string describe(const char* name, const Matrix& matrix, std::int64_t batch) {
   return fmt::format("{} {} {}{}{}", name, to_string(matrix.array.dtype), matrix.stride,
-                     matrix.turned ? " turned" : "", batch > 1 ? fmt::format(" +{}", matrix.batch_stride) : "");
+                     matrix.turned ? " turned" : "",
+                     batch > 1 ? fmt::format(" +{}", matrix.batch_stride) : "");
 }
 
 std::int64_t bytes_of(const Matrix& matrix, const Lying& as, std::int64_t batch) {
@@ -62,9 +64,10 @@ cublasLtMatrixLayout_t make_layout(const CublasLt& library, const Matrix& matrix
     check_product(library,
                   library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
                   "describe a batch");
-    check_product(library,
-                  library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof offset),
-                  "describe a batch");
+    check_product(
+        library,
+        library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof offset),
+        "describe a batch");
   }
   return layout;
 }
@@ -72,7 +75,8 @@ cublasLtMatrixLayout_t make_layout(const CublasLt& library, const Matrix& matrix
 template <class T>
 void set(const CublasLt& library, cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
          const T& value) {
-  check_product(library, library.operation_set(operation, attribute, &value, sizeof value), "describe a product");
+  check_product(library, library.operation_set(operation, attribute, &value, sizeof value),
+                "describe a product");
 }
 
 }  // namespace
@@ -182,7 +186,8 @@ std::vector<ProductCandidate> Product::candidates(const ProductAlignment& alignm
 
 bool Product::runs(const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) const {
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = library_.algorithm_check(handle_, operation_, b_, a_, d_, d_, &algorithm, &result);
+  const cublasStatus_t status =
+      library_.algorithm_check(handle_, operation_, b_, a_, d_, d_, &algorithm, &result);
   return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= workspace_bytes;
 }

@@ -17,12 +17,15 @@ namespace {
 struct Folder {
   Folder() {
     static int count = 0;
-    path = fs::temp_directory_path() / ("orrery-algorithms-" + std::to_string(getpid()) + "-" + std::to_string(++count));
+    path = fs::temp_directory_path() /
+           ("orrery-algorithms-" + std::to_string(getpid()) + "-" + std::to_string(++count));
   }
   ~Folder() { fs::remove_all(path); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
-  AlgorithmCache cache(const std::string& gpu = "NVIDIA H200") const { return {path.string(), "cublaslt 13.1.0", gpu}; }
+  AlgorithmCache cache(const std::string& gpu = "NVIDIA H200") const {
+    return {path.string(), "cublaslt 13.1.0", gpu};
+  }
   fs::path path;
 };
 
@@ -80,9 +83,10 @@ TEST_CASE("what another process kept meanwhile stays", "[device]") {
 }
 
 TEST_CASE("files that aren't lists of algorithms are left out with a warning", "[device]") {
-  const std::string text = GENERATE(as<std::string>{}, "", "\n", "{\"algorithms\": []}\n", std::string(5000, '\xff'),
-                                    "orrery algorithms 2\tcublaslt 13.1.0\tNVIDIA H200\n",
-                                    "orrery algorithms 1\tcublaslt 13.0.0\tNVIDIA H200\n");
+  const std::string text =
+      GENERATE(as<std::string>{}, "", "\n", "{\"algorithms\": []}\n", std::string(5000, '\xff'),
+               "orrery algorithms 2\tcublaslt 13.1.0\tNVIDIA H200\n",
+               "orrery algorithms 1\tcublaslt 13.0.0\tNVIDIA H200\n");
   const Folder folder;
   AlgorithmCache cache = folder.cache();
   fs::create_directories(folder.path);
@@ -105,8 +109,8 @@ TEST_CASE("damaged lines are left out and counted", "[device]") {
   const std::string entry = line.substr(line.find('\t'));
   std::string wrong_digit = "e" + entry;
   wrong_digit[5] = 'g';
-  std::ofstream(written.path()) << good << "no tabulators\nx\t1234\t5\ny\t" << std::string(128, '0') << "\tfast\nz\t"
-                                << std::string(128, '0') << "\tnan\n"
+  std::ofstream(written.path()) << good << "no tabulators\nx\t1234\t5\ny\t" << std::string(128, '0')
+                                << "\tfast\nz\t" << std::string(128, '0') << "\tnan\n"
                                 << wrong_digit << "cut" << entry.substr(0, 60);
   AlgorithmCache read = folder.cache();
   CHECK_THAT(read.load(), Catch::Contains("6 damaged lines"));

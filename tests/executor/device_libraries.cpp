@@ -20,7 +20,8 @@ class Machine {
  public:
   Machine() {
     static int count = 0;
-    root_ = fs::temp_directory_path() / ("orrery-libraries-" + std::to_string(getpid()) + "-" + std::to_string(++count));
+    root_ = fs::temp_directory_path() /
+            ("orrery-libraries-" + std::to_string(getpid()) + "-" + std::to_string(++count));
     fs::create_directories(root_);
     root_ = fs::canonical(root_);
   }
@@ -41,7 +42,8 @@ class Machine {
   }
   void set(const std::string& variable, const std::string& value) { variables_[variable] = value; }
 
-  std::vector<std::string> files(const LibraryWanted& wanted = kCudnn, const std::string& module_folder = "") const {
+  std::vector<std::string> files(const LibraryWanted& wanted = kCudnn,
+                                 const std::string& module_folder = "") const {
     SearchRoots roots;
     roots.root = root_;
     roots.module_folder = module_folder;
@@ -53,7 +55,8 @@ class Machine {
     for (const LibraryFile& each : library_files(wanted, search_folders(roots))) {
       std::string text = each.path;
       if (text.rfind(root_.string(), 0) == 0) text = text.substr(root_.string().size() + 1);
-      found.push_back(text + (each.version ? " " + to_string(*each.version) : "") + (each.chosen_by_user ? " chosen" : ""));
+      found.push_back(text + (each.version ? " " + to_string(*each.version) : "") +
+                      (each.chosen_by_user ? " chosen" : ""));
     }
     return found;
   }
@@ -117,12 +120,14 @@ TEST_CASE("a file that several links lead to is tried once", "[device]") {
 }
 
 TEST_CASE("folders are looked for where toolkits, the loader and Python have them", "[device]") {
-  const std::string place = GENERATE(
-      as<std::string>{}, "a/lib64", "b/extras/CUPTI/lib64", "c", "listed/lib", "module", "lib",
-      "venv/lib/python3.11/site-packages/nvidia/cu13/lib", "conda/lib/python3.13/site-packages/nvidia/cudnn/lib",
-      "usr/local/lib/python3.12/dist-packages/nvidia/cudnn/lib", "usr/lib/python3/dist-packages/nvidia/cu13/lib",
-      "apps/python/lib/python3.12/site-packages/nvidia/cudnn/lib",
-      "real/python/lib/python3.12/site-packages/nvidia/cudnn/lib", "usr/local/cuda-13.2/lib64");
+  const std::string place =
+      GENERATE(as<std::string>{}, "a/lib64", "b/extras/CUPTI/lib64", "c", "listed/lib", "module", "lib",
+               "venv/lib/python3.11/site-packages/nvidia/cu13/lib",
+               "conda/lib/python3.13/site-packages/nvidia/cudnn/lib",
+               "usr/local/lib/python3.12/dist-packages/nvidia/cudnn/lib",
+               "usr/lib/python3/dist-packages/nvidia/cu13/lib",
+               "apps/python/lib/python3.12/site-packages/nvidia/cudnn/lib",
+               "real/python/lib/python3.12/site-packages/nvidia/cudnn/lib", "usr/local/cuda-13.2/lib64");
   CAPTURE(place);
   Machine machine;
   machine.set("CUDA_HOME", "/a");
@@ -150,5 +155,6 @@ TEST_CASE("files whose names tell no version come after those that do", "[device
   machine.file("usr/lib/x86_64-linux-gnu/libcudnn.so.9");
   machine.file("usr/lib64/libcudnn.so.9.8.0");
   machine.link("usr/lib64/libcudnn.so.9", "libcudnn.so.9.8.0");
-  CHECK(machine.files() == Files{"usr/lib64/libcudnn.so.9 9.8.0", "usr/lib/x86_64-linux-gnu/libcudnn.so.9", "libcudnn.so.9"});
+  CHECK(machine.files() ==
+        Files{"usr/lib64/libcudnn.so.9 9.8.0", "usr/lib/x86_64-linux-gnu/libcudnn.so.9", "libcudnn.so.9"});
 }
