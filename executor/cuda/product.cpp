@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -123,9 +124,11 @@ Product::Product(const CublasLt& library, cublasLtHandle_t handle, const Gemm& g
     a_ = make_layout(library_, gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch);
     b_ = make_layout(library_, gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch);
     d_ = make_layout(library_, gemm.d, lying(gemm.d, gemm.m, gemm.n), gemm.batch);
-    // Pedantic: fp32 operands are multiplied as they are, not as TF32.
+    // Neither multiplies fp32 operands as TF32; pedantic keeps cuBLASLt from other short cuts too, but isn't
+    // there for everything that may become of a product.
     const bool single = gemm.a.array.dtype == DType::kFp32;
     set_operation(single ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F, gemm);
+    if (single && candidates({4, 4, 4, 4}, 1, 0).empty()) set_operation(CUBLAS_COMPUTE_32F, gemm);
   } catch (...) {
     destroy();
     throw;
@@ -142,6 +145,7 @@ void Product::destroy() {
 }
 
 void Product::set_operation(cublasComputeType_t compute, const Gemm& gemm) {
+  if (operation_ != nullptr) library_.operation_destroy(std::exchange(operation_, nullptr));
   check_product(library_, library_.operation_create(&operation_, compute, CUDA_R_32F), "describe a product");
   const auto turned = [](const Matrix& matrix) { return matrix.turned ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(library_, operation_, CUBLASLT_MATMUL_DESC_TRANSA, turned(gemm.b));
