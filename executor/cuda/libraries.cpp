@@ -170,12 +170,23 @@ CublasLt load_cublaslt() {
   return made;
 }
 
+// cuDNN opens its parts by name alone too, and LD_LIBRARY_PATH may lead it to those of another version; parts
+// that are loaded already are taken instead. One that isn't there is for cuDNN to miss.
+void load_parts_beside(const std::string& library) {
+  const std::filesystem::path folder = std::filesystem::path(library).parent_path();
+  if (folder.empty()) return;
+  for (const char* part : {"graph", "ops", "engines_runtime_compiled", "engines_precompiled", "heuristic"}) {
+    dlopen((folder / fmt::format("libcudnn_{}.so.9", part)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+}
+
 Cudnn load_cudnn() {
   // cuDNN opens these two by soname alone; once they are loaded that finds them wherever they lie.
   nvrtc();
   cublaslt();
   Cudnn made;
   made.library = load(kCudnn, RTLD_LOCAL, cudnn_version());
+  load_parts_beside(made.library.path);
   Symbols symbols(kCudnn, made.library);
   symbols(made.create, "cudnnCreate")(made.destroy, "cudnnDestroy")(made.set_stream, "cudnnSetStream");
   symbols(made.error_string, "cudnnGetErrorString")(made.last_error_string, "cudnnGetLastErrorString");
