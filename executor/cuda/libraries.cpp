@@ -220,6 +220,8 @@ Cupti load_cupti() {
   made.library = load(kCupti, RTLD_LOCAL, cupti_version);
   Symbols symbols(kCupti, made.library);
   symbols(made.result_string, "cuptiGetResultString")(made.enable, "cuptiActivityEnable");
+  symbols(made.subscribe, "cuptiSubscribe")(made.unsubscribe, "cuptiUnsubscribe");
+  symbols(made.enable_callback, "cuptiEnableCallback");
   symbols(made.register_callbacks, "cuptiActivityRegisterCallbacks")(made.disable, "cuptiActivityDisable");
   symbols(made.flush_all, "cuptiActivityFlushAll")(made.next_record, "cuptiActivityGetNextRecord");
   symbols(made.dropped_records, "cuptiActivityGetNumDroppedRecords");
