@@ -1,5 +1,7 @@
 #include "executor/cuda/attention_plan.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace orrery::cuda {
@@ -32,7 +34,7 @@ bool AttentionPlan::use_engine(std::size_t engine) {
     const auto bytes = plan.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
     plan_ = std::move(plan);
     engine_ = engine;
-    engine_bytes_ = rounded(bytes);
+    engine_bytes_ = std::max<std::int64_t>(rounded(bytes), 256);  // Never none, whose address may be null.
     return true;
   } catch (const Error&) {
     return false;
