@@ -1,4 +1,4 @@
-// orrery run: the plan of a scenario performed on this machine's processors.
+// orrery run: the plan of a scenario performed on this machine's processors or GPUs.
 
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@
 #include "cli/output.hpp"
 #include "cli/prepare.hpp"
 #include "cli/progress.hpp"
+#include "executor/device/module.hpp"
 #include "executor/kernels/gemm.hpp"
 #include "executor/launch/handshake.hpp"
 #include "executor/launch/membership.hpp"
@@ -32,11 +33,13 @@ namespace orrery {
 namespace {
 
 struct Options {
-  std::string file, json, trace, log, timeline, gemm = "own";
+  std::string file, json, trace, log, timeline, gemm = "own", backend = "host";
   std::optional<std::int64_t> steps;
   double watchdog_s = 60;
   Overrides overrides;
   bool pin = false, processes = false;
+  device::DeviceRunOptions device;
+  bool plain_launches = false;
 };
 
 std::int64_t vocabulary(const Graph& graph) {
@@ -99,6 +102,14 @@ RunSummary summarize(const Prepared& prepared, const Program& program, const std
     summary.predicted_memory_bytes = std::max(summary.predicted_memory_bytes, plan.arena_bytes);
   }
   summary.workspace_bytes = result.workspace_bytes;
+  const host::DeviceUse& device = result.device;
+  if (!device.name.empty()) summary.backend = "cuda";
+  summary.device = {device.name,        device.libraries,   device.library_bytes,   device.used_bytes,
+                    device.graph_steps, device.plain_steps, device.capture_failure, {}};
+  for (const host::KernelUse& kernel : device.kernels) {
+    summary.device.kernels.push_back(
+        {kernel.label, kernel.instructions, kernel.step_us, kernel.alone_us, kernel.floor_us});
+  }
   summary.tokens_per_step = static_cast<double>(prepared.plan.global_batch() * prepared.plan.sequence);
   return summary;
 }
@@ -124,7 +135,7 @@ std::uint64_t short_hash(const std::string& hash) { return std::stoull(hash.subs
 class Joined {
  public:
   Joined(const launch::Membership& membership, const Program& program, const std::string& plan_hash,
-         bool pinned)
+         const std::string& device)
       : membership_(membership) {
     const auto wanted = std::ssize(host::active_ranks(program));
     if (wanted != membership.world_size) {
@@ -135,7 +146,7 @@ class Joined {
     launch::Identity identity;
     identity.rank = membership.rank;
     identity.host = launch::host_name();
-    if (pinned) identity.device = fmt::format("core {}", membership.local_rank);
+    identity.device = device;
     identity.plan_hash = short_hash(plan_hash);
     identity.program_hash = short_hash(program_hash(program));
     identity.build = launch::build_name();
@@ -174,10 +185,18 @@ struct Performed {
   std::string ranks;  // "4 threads"; empty: another process reports.
 };
 
+std::unique_ptr<host::Backend> make_backend(const Options& options) {
+  if (options.backend == "host") return host::host_backend(options.processes);
+  device::DeviceRunOptions device = options.device;
+  device.capture = !options.plain_launches;
+  if (device.algorithm_cache.empty()) device.algorithm_cache = device::default_algorithm_cache();
+  return device::cuda_backend(device);
+}
+
 // A line of progress needs a thread, which forked ranks mustn't have beside them: those go without.
 Performed perform(const Options& options, const Prepared& prepared, const Program& program,
                   const TrainingSettings& training, const std::optional<launch::Membership>& membership) {
-  const auto count = host::active_ranks(program).size();
+  const std::unique_ptr<host::Backend> backend = make_backend(options);
   const RankId first = host::active_ranks(program).front();
   std::optional<Progress> progress;
   host::RunOptions run;
@@ -195,20 +214,17 @@ Performed perform(const Options& options, const Prepared& prepared, const Progra
   run.pin = options.pin;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * options.watchdog_s));
   if (membership) {
-    Joined joined(*membership, program, plan_hash(prepared), options.pin);
+    std::string device = backend->device_name(membership->local_rank);
+    if (options.pin) device = fmt::format("core {}", membership->local_rank);
+    Joined joined(*membership, program, plan_hash(prepared), device);
     if (joined.reports()) progress.emplace();
-    host::RunResult result = host::run_joined(prepared.graph, program, run, joined.rendezvous());
+    host::RunResult result = backend->run_joined(prepared.graph, program, run, joined.rendezvous());
     if (!joined.reports()) return {};
     return {std::move(result),
             fmt::format("{} processes, launched by {}", membership->world_size, membership->launched_by)};
   }
-  if (options.processes) {
-    return {host::run_processes(prepared.graph, program, run),
-            fmt::format("{} {}", count, count == 1 ? "process" : "processes")};
-  }
-  progress.emplace();
-  return {host::run_threads(prepared.graph, program, run),
-          fmt::format("{} {}", count, count == 1 ? "thread" : "threads")};
+  if (!options.processes) progress.emplace();
+  return {backend->run(prepared.graph, program, run), backend->describe_ranks(program)};
 }
 
 void run_file(const Options& options) {
@@ -239,7 +255,7 @@ void run_file(const Options& options) {
 
 void add_run(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("run", "Train as a scenario file says, on this machine's processors");
+      app.add_subcommand("run", "Train as a scenario file says, on this machine's processors or GPUs");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->file, "Scenario file (YAML)")->required();
   add_json(*command, options->json);
@@ -263,6 +279,18 @@ void add_run(CLI::App& app) {
       ->check(CLI::IsMember({"own", "onednn"}))
       ->capture_default_str();
   command->add_flag("--pin", options->pin, "Keep each rank on a core of its own");
+  command
+      ->add_option("--backend", options->backend,
+                   "What performs the plan: this machine's processors or its GPUs")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  command->add_flag("--plain-launches", options->plain_launches,
+                    "With cuda: launch kernel by kernel instead of replaying steps as graphs");
+  command->add_flag(
+      "--deterministic", options->device.deterministic,
+      "With cuda: sum attention's gradients in a fixed order too, which takes more memory and time");
+  command->add_option("--algorithm-cache", options->device.algorithm_cache,
+                      "With cuda: folder of the products' timed algorithms, instead of ~/.cache/orrery");
   add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"
@@ -270,7 +298,8 @@ void add_run(CLI::App& app) {
       "  orrery run scenarios/host-dp2-pp2.yaml --steps 100 --log loss.jsonl\n"
       "  orrery run run.yaml --json - | jq '.loss[-1], .parameter_hash'\n"
       "  mpirun -n 4 orrery run scenarios/host-dp2-pp2.yaml\n"
-      "  torchrun --no-python --nproc-per-node 4 orrery run scenarios/host-dp2-pp2.yaml\n\n"
+      "  torchrun --no-python --nproc-per-node 4 orrery run scenarios/host-dp2-pp2.yaml\n"
+      "  orrery run scenarios/gpu-125m.yaml --backend cuda --steps 200\n\n"
       "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario, model or token file, 4 the plan can't work,\n"
       "5 a rank failed, died or hung, or a file can't be written, 6 ranks that were launched differ");
   command->callback([options] { run_file(*options); });

@@ -18,6 +18,35 @@ Json or_null(const std::vector<double>& values, std::size_t index) {
 
 std::string bytes(std::int64_t count) { return format_bytes(static_cast<double>(count)); }
 
+std::string kernel_rows(const std::vector<RunKernel>& kernels) {
+  std::string text = fmt::format("\n  {:<38}{:>6}{:>12}{:>12}{:>12}{:>9}\n", "in a step", "times", "ms",
+                                 "alone ms", "floor ms", "/floor");
+  RunKernel all = {"all", 0, 0, 0, 0};
+  const auto row = [&](const RunKernel& kernel) {
+    text += fmt::format("  {:<38}{:>6}{:>12.3f}{:>12.3f}{:>12.3f}{:>9.3f}\n", kernel.label,
+                        kernel.instructions, 1e-3 * kernel.step_us, 1e-3 * kernel.alone_us,
+                        1e-3 * kernel.floor_us, kernel.floor_us > 0 ? kernel.step_us / kernel.floor_us : 0);
+  };
+  for (const RunKernel& kernel : kernels) {
+    row(kernel);
+    all.instructions += kernel.instructions;
+    all.step_us += kernel.step_us, all.alone_us += kernel.alone_us, all.floor_us += kernel.floor_us;
+  }
+  row(all);
+  return text + "\n";
+}
+
+std::string device_rows(const RunDevice& device) {
+  std::string text = fmt::format("  {:<22}{}: {} in use, {} of it for libraries\n", "device", device.name,
+                                 bytes(device.used_bytes), bytes(device.library_bytes));
+  text += fmt::format("  {:<22}{} replayed as graphs, {} launched kernel by kernel\n", "steps",
+                      device.graph_steps, device.plain_steps);
+  if (!device.kernels.empty()) text += kernel_rows(device.kernels);
+  if (!device.capture_failure.empty())
+    text += fmt::format("  {:<22}{}\n", "no graph:", device.capture_failure);
+  return text;
+}
+
 }  // namespace
 
 double RunSummary::step_time_s() const {
@@ -51,6 +80,7 @@ std::string to_table(const RunSummary& run, const Scenario& scenario) {
   }
   text += fmt::format("  {:<22}{}, as planned; {} of scratch beside it\n", "peak memory",
                       bytes(run.peak_memory_bytes), bytes(run.workspace_bytes));
+  if (!run.device.name.empty()) text += device_rows(run.device);
   text += fmt::format("  {:<22}{}\n", "parameters", run.parameter_hash);
   return text;
 }
@@ -74,6 +104,22 @@ std::string to_json(const RunSummary& run, const Scenario& scenario) {
   json["workspace_bytes"] = run.workspace_bytes;
   json["plan_hash"] = run.plan_hash;
   json["program_hash"] = run.program_hash;
+  if (!run.device.name.empty()) {
+    json["device"] = {{"name", run.device.name},
+                      {"libraries", run.device.libraries},
+                      {"library_bytes", run.device.library_bytes},
+                      {"used_bytes", run.device.used_bytes},
+                      {"graph_steps", run.device.graph_steps},
+                      {"plain_steps", run.device.plain_steps}};
+    for (const RunKernel& kernel : run.device.kernels) {
+      json["device"]["kernels"].push_back({{"label", kernel.label},
+                                           {"instructions", kernel.instructions},
+                                           {"step_us", kernel.step_us},
+                                           {"alone_us", kernel.alone_us},
+                                           {"floor_us", kernel.floor_us}});
+    }
+    if (!run.device.capture_failure.empty()) json["device"]["capture_failure"] = run.device.capture_failure;
+  }
   return json.dump(2) + "\n";
 }
 

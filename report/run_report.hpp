@@ -10,6 +10,24 @@
 
 namespace orrery {
 
+// Instructions of one label in a step, what their kernels take alone, and what they need at least.
+struct RunKernel {
+  std::string label;
+  std::int64_t instructions = 0;
+  double step_us = 0, alone_us = 0, floor_us = 0;
+};
+
+// Of a run on GPUs.
+struct RunDevice {
+  std::string name;                    // "NVIDIA H200"; empty: a processor.
+  std::vector<std::string> libraries;  // With version and place.
+  std::int64_t library_bytes = 0;      // Workspaces of libraries and kernels, beside the memory plan.
+  std::int64_t used_bytes = 0;         // What the device's memory had less of at the end.
+  std::int64_t graph_steps = 0, plain_steps = 0;  // Replayed as graphs, and launched kernel by kernel.
+  std::string capture_failure;                    // Why not as graphs.
+  std::vector<RunKernel> kernels;                 // Where they were timed: largest loss first.
+};
+
 struct RunSummary {
   std::string backend = "host";
   std::string ranks;                   // "4 threads".
@@ -21,6 +39,7 @@ struct RunSummary {
   std::int64_t predicted_memory_bytes = 0;
   std::int64_t workspace_bytes = 0;
   double tokens_per_step = 0;
+  RunDevice device;
 
   double step_time_s() const;  // The median.
 };

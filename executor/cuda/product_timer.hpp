@@ -42,7 +42,6 @@ class ProductTimer {
  private:
   class Launches;  // A captured row of launches.
   ProductOperands operands(int turn) const;
-  void fill(std::int64_t bytes);
   double milliseconds(const Launches& launches, int times);
 
   const cudaStream_t stream_;

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <cassert>
-#include <cmath>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -58,7 +58,8 @@ std::string AlgorithmCache::read(Entries& into) const {
   std::ifstream file(path_);
   std::string line;
   if (!file || !std::getline(file, line) || line != header_) {
-    return fmt::format("{} isn't a list of algorithms for this library and GPU: it is left out and written anew", path_);
+    return fmt::format(
+        "{} isn't a list of algorithms for this library and GPU: it is left out and written anew", path_);
   }
   int damaged = 0;
   while (std::getline(file, line)) {

@@ -16,8 +16,8 @@ struct CachedAlgorithm {
 
 class AlgorithmCache {
  public:
-  // `library` with its version, and the GPU's name: choices are no good for others. An empty folder: nothing is
-  // read or written.
+  // `library` with its version, and the GPU's name: choices are no good for others. An empty folder: nothing
+  // is read or written.
   AlgorithmCache(const std::string& folder, const std::string& library, const std::string& gpu);
 
   // What a file holds that is no such file, or is damaged, is left out; then the warning isn't empty.

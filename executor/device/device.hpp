@@ -87,6 +87,14 @@ struct KernelSpan {
   std::int64_t start_ns = 0, end_ns = 0;
 };
 
+// What a launch takes by itself, back to back with its like until clocks have settled.
+struct LaunchTime {
+  std::string launch;  // As describe() has it; one for all of these words.
+  double alone_us = 0;
+  std::int64_t bytes = 0;  // That it has to move; 0: arithmetic limits it.
+  double copy_us = 0;      // Of a copy that moves as many.
+};
+
 struct RunnerCounters {
   std::int64_t graph_launches = 0, plain_steps = 0;  // Steps replayed, and those launched kernel by kernel.
   std::string capture_failure;                       // Why, where capture was wanted and failed.
@@ -105,9 +113,11 @@ class Runner {
   // Of a step that has ended, not later than 3 steps on.
   virtual std::span<const std::byte> results(std::int64_t step) = 0;
   virtual std::int64_t end_ns(std::int64_t step) = 0;
-  // Of the last recorded step, once it has ended.
-  virtual std::vector<Span> spans() = 0;
+  // Of a recorded step that has ended, not later than 3 steps on.
+  virtual std::vector<Span> spans(std::int64_t step) = 0;
   virtual RunnerCounters counters() const = 0;
+  // Of every kind of launch in the step, timed for so long each. What the rank has in memory is lost.
+  virtual std::vector<LaunchTime> time_launches(std::chrono::milliseconds each) = 0;
 };
 
 class Device {

@@ -27,7 +27,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code unreadable;
-  for (fs::directory_iterator at(folder, unreadable), end; !unreadable && at != end; at.increment(unreadable)) {
+  for (fs::directory_iterator at(folder, unreadable), end; !unreadable && at != end;
+       at.increment(unreadable)) {
     found.push_back(at->path());
   }
   std::sort(found.begin(), found.end());
@@ -72,7 +73,8 @@ class Collector {
     }
   }
   void add_toolkit(const fs::path& toolkit) {
-    for (const char* part : {"lib64", "lib", "extras/CUPTI/lib64", "targets/x86_64-linux/lib"}) add(toolkit / part);
+    for (const char* part : {"lib64", "lib", "extras/CUPTI/lib64", "targets/x86_64-linux/lib"})
+      add(toolkit / part);
   }
 
   std::vector<SearchFolder> take() { return std::move(found_); }
@@ -85,7 +87,8 @@ class Collector {
 
 // As ld.so: its variable, its configuration, its own folders.
 void add_loader_folders(Collector& to) {
-  for (const std::string& folder : split(to.variable("LD_LIBRARY_PATH").value_or(""), ':')) to.add(to.rooted(folder));
+  for (const std::string& folder : split(to.variable("LD_LIBRARY_PATH").value_or(""), ':'))
+    to.add(to.rooted(folder));
   for (const fs::path& file : entries(to.rooted("/etc/ld.so.conf.d"))) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
@@ -93,8 +96,8 @@ void add_loader_folders(Collector& to) {
       if (!line.empty() && line.front() == '/') to.add(to.rooted(line));
     }
   }
-  for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64",
-                             "/lib64", "/usr/lib", "/lib"}) {
+  for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/local/lib",
+                             "/usr/lib64", "/lib64", "/usr/lib", "/lib"}) {
     to.add(to.rooted(folder));
   }
 }
@@ -104,10 +107,12 @@ void add_toolkits(Collector& to) {
     if (const auto toolkit = to.variable(name)) to.add_toolkit(to.rooted(*toolkit));
   }
   to.add_toolkit(to.rooted("/usr/local/cuda"));
-  for (const fs::path& toolkit : entries_that_begin_with(to.rooted("/usr/local"), "cuda-13")) to.add_toolkit(toolkit);
+  for (const fs::path& toolkit : entries_that_begin_with(to.rooted("/usr/local"), "cuda-13"))
+    to.add_toolkit(toolkit);
 }
 
-// The installations that `python3` and `python` of PATH belong to: PREFIX/bin/python3, and where links from there lead.
+// The installations that `python3` and `python` of PATH belong to: PREFIX/bin/python3, and where links from
+// there lead.
 void add_pythons_of_path(Collector& to) {
   for (const std::string& folder : split(to.variable("PATH").value_or(""), ':')) {
     for (const char* name : {"python3", "python"}) {
@@ -182,7 +187,8 @@ std::vector<SearchFolder> search_folders(const SearchRoots& roots) {
 std::optional<LibraryVersion> told_version(const LibraryWanted& wanted, const std::filesystem::path& file) {
   std::error_code missing;
   const fs::path real = fs::canonical(file, missing);
-  // "libcudnn.so.9.14.0" is of version 9.14.0; but "libcublasLt.so.13" alone tells no more than its soname does.
+  // "libcudnn.so.9.14.0" is of version 9.14.0; but "libcublasLt.so.13" alone tells no more than its soname
+  // does.
   const std::string name = missing ? file.filename().string() : real.filename().string();
   const std::size_t number = name.find(".so.");
   if (number != std::string::npos) {
@@ -205,7 +211,8 @@ std::optional<LibraryVersion> told_version(const LibraryWanted& wanted, const st
   return highest;
 }
 
-std::vector<LibraryFile> library_files(const LibraryWanted& wanted, const std::vector<SearchFolder>& folders) {
+std::vector<LibraryFile> library_files(const LibraryWanted& wanted,
+                                       const std::vector<SearchFolder>& folders) {
   std::vector<LibraryFile> files;
   std::set<std::string> seen;
   for (const SearchFolder& folder : folders) {

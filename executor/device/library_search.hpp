@@ -1,6 +1,7 @@
 #pragma once
-// Where the libraries of a GPU vendor may lie: they come with a toolkit, with the system or inside of Python's
-// packages, and none of these folders need be known to the loader. Nothing is loaded here, and no Python started.
+// Where the libraries of a GPU vendor may lie: they come with a toolkit, with the system or inside of
+// Python's packages, and none of these folders need be known to the loader. Nothing is loaded here, and no
+// Python started.
 
 #include <compare>
 #include <filesystem>
@@ -32,7 +33,7 @@ struct LibraryWanted {
 struct SearchRoots {
   std::function<std::optional<std::string>(const char*)> variable;  // Of the environment.
   std::filesystem::path root = "/";                                 // Before every absolute path.
-  std::filesystem::path module_folder;                              // Of the program's own module; empty: unknown.
+  std::filesystem::path module_folder;  // Of the program's own module; empty: unknown.
 };
 // This process's environment.
 SearchRoots system_roots(std::filesystem::path module_folder);
@@ -44,16 +45,18 @@ struct SearchFolder {
   std::filesystem::path path;
   bool chosen_by_user = false;  // By kLibrariesVariable.
 };
-// Folders that exist, each once, in order: the variable's; beside the module; the loader's; the toolkit's; Python's.
+// Folders that exist, each once, in order: the variable's; beside the module; the loader's; the toolkit's;
+// Python's.
 std::vector<SearchFolder> search_folders(const SearchRoots& roots);
 
 struct LibraryFile {
   std::string path;  // Or a bare soname: what the loader makes of it.
   bool chosen_by_user = false;
-  std::optional<LibraryVersion> version;  // As the names of files around it tell; the library has the last word.
+  std::optional<LibraryVersion>
+      version;  // As the names of files around it tell; the library has the last word.
 };
-// Files to try, in order: the user's, then those of the highest version told, then those that tell none, then the
-// bare soname. Every file once, whatever links lead to it.
+// Files to try, in order: the user's, then those of the highest version told, then those that tell none, then
+// the bare soname. Every file once, whatever links lead to it.
 std::vector<LibraryFile> library_files(const LibraryWanted& wanted, const std::vector<SearchFolder>& folders);
 
 // What a file's own name ("libcudnn.so.9.14.0") or the record of its Python package says.

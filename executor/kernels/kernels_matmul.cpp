@@ -4,52 +4,12 @@
 
 #include "executor/kernels/gemm.hpp"
 #include "executor/kernels/kernel_op.hpp"
+#include "executor/kernels/product_shape.hpp"
 
 namespace orrery::host {
-namespace {
-
-using Shape = std::vector<DimId>;
-
-bool has(const Shape& shape, DimId dim) { return std::find(shape.begin(), shape.end(), dim) != shape.end(); }
-
-// Some dimensions of a product taken as one: how many values, and how far one step moves in each tensor.
-struct Group {
-  std::size_t size = 1;
-  std::size_t strides[3] = {1, 1, 1};  // In first, second, result; where it has none of them: any.
-};
-
-struct Groups {
-  Group batch, m, n, k;
-};
-
-// Dimensions of a group stand side by side in every tensor that has them, in the same order: true of the
-// shapes that verify(graph) lets through. So the last one's stride is the group's.
-Groups groups_of(const Sizes& sizes, const Shape& first, const Shape& second, const Shape& result) {
-  Groups groups;
-  const auto note = [&](Group& group, DimId dim) {
-    group.size *= static_cast<std::size_t>(sizes[dim.index()]);
-    const Shape* shapes[3] = {&first, &second, &result};
-    for (std::size_t t = 0; t < 3; ++t) {
-      if (!has(*shapes[t], dim)) continue;
-      group.strides[t] = 1;
-      for (auto at = shapes[t]->rbegin(); *at != dim; ++at) {
-        group.strides[t] *= static_cast<std::size_t>(sizes[at->index()]);
-      }
-    }
-  };
-  for (const DimId dim : first) {
-    note(!has(second, dim) ? groups.m : has(result, dim) ? groups.batch : groups.k, dim);
-  }
-  for (const DimId dim : second) {
-    if (!has(first, dim)) note(groups.n, dim);
-  }
-  return groups;
-}
-
-}  // namespace
 
 void KernelOp::product(const Operand& first, const Operand& second, const Operand& result, bool accumulate) {
-  const auto [batch, m, n, k] = groups_of(view_.sizes, first.shape, second.shape, result.shape);
+  const auto [batch, m, n, k] = product_shape(view_.sizes, first.shape, second.shape, result.shape);
   // Rows of the result are contiguous along n; where they are along m, its transpose is made.
   const bool turned = m.strides[2] == 1 && m.size > 1;
   for (std::size_t i = 0; i < batch.size; ++i) {

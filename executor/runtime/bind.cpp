@@ -39,7 +39,7 @@ void refuse(const Tables& tables, RankId rank, const Instruction& instruction, c
        tables.name(rank, instruction), what);
 }
 
-BoundRank bind_computes(const Graph& graph, const World& world, RankId rank) {
+BoundRank bind_computes(const Graph& graph, const World& world, RankId rank, const ScratchSource& scratch) {
   Tables tables(graph, world);
   const Role& role = world.role(rank);
   BoundRank bound;
@@ -50,9 +50,15 @@ BoundRank bind_computes(const Graph& graph, const World& world, RankId rank) {
   LaunchScratch layout;
   bind_actions(tables, role, nullptr, layout, bound);
   bound.scratch_bytes = layout.bytes();
-  bound.scratch = std::make_unique<std::byte[]>(static_cast<std::size_t>(bound.scratch_bytes + 64));
+  std::byte* memory = nullptr;
+  if (scratch) {
+    memory = scratch(bound.scratch_bytes + 64);
+  } else {
+    bound.scratch = std::make_unique<std::byte[]>(static_cast<std::size_t>(bound.scratch_bytes + 64));
+    memory = bound.scratch.get();
+  }
   auto* const aligned =
-      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(bound.scratch.get()) + 63) / 64 * 64);
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64);
   bind_actions(tables, role, aligned, layout, bound);
   return bound;
 }

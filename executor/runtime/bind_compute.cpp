@@ -165,6 +165,9 @@ class ComputeBinder {
       RunRingStep step;
       step.kind = op.kind;
       step.in_place = operands_[0].writes;
+      local_.clear();
+      note(op, buffer_of(operands_[0]).tensor, tables_.shard(rank_, operands_[0].buffer), false);
+      step.view = local_.view();
       for (const Operand& operand : operands_) step.operands.push_back(view(operand.buffer));
       actions_.emplace_back(std::move(step));
     } else if (instruction_.part >= 0 && !attends(op)) {

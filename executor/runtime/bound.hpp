@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <variant>
 #include <vector>
@@ -47,6 +48,7 @@ struct RunLossPart {
 struct RunRingStep {
   OpKind kind = OpKind::kAttention;
   bool in_place = false;  // The first operand is the one that the sum replaces.
+  OpView view;
   std::vector<TensorView> operands;
 };
 struct Add {
@@ -122,7 +124,10 @@ struct BoundRank {
 // sees one dimension divided in two ways, a source that nobody has. REQUIRES: verify(program) is empty, a
 // memory plan has placed every buffer, and the program was lowered from `graph`.
 BoundRank bind_rank(const Graph& graph, const World& world, RankId rank);
-// Without what it does with others: needs no memory of theirs.
-BoundRank bind_computes(const Graph& graph, const World& world, RankId rank);
+// Without what it does with others: needs no memory of theirs. `scratch` gives that many bytes of the memory
+// that the rank's kernels use; without it they are the processor's.
+using ScratchSource = std::function<std::byte*(std::int64_t bytes)>;
+BoundRank bind_computes(const Graph& graph, const World& world, RankId rank,
+                        const ScratchSource& scratch = {});
 
 }  // namespace orrery::host

@@ -7,13 +7,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <thread>
 
 #include "base/error.hpp"
 #include "executor/launch/shared_segment.hpp"
 #include "executor/launch/supervisor.hpp"
 #include "executor/launch/watchdog.hpp"
+#include "executor/runtime/run_parts.hpp"
 
 namespace orrery::host {
 namespace {
@@ -31,10 +31,6 @@ void pin_to_core(std::size_t slot) {
   CPU_ZERO(&one);
   CPU_SET(cores[slot], &one);
   sched_setaffinity(0, sizeof one, &one);
-}
-
-RecordOptions record_options(const RunOptions& options) {
-  return {options.steps, std::min(options.steps, options.recorded)};
 }
 
 // The memory of these ranks, one after the other.
@@ -69,16 +65,6 @@ struct SharedMemory {
   std::vector<std::byte*> by_rank;
 };
 
-launch::WatchdogOptions watchdog_options(const Program& program, const RunOptions& options) {
-  launch::WatchdogOptions watchdog;
-  watchdog.limit = options.watchdog;
-  watchdog.instruction_name = [&program](int rank, std::int32_t instruction) {
-    const Role& role = program.roles[program.role_of[static_cast<std::size_t>(rank)].index()];
-    return instruction_name(program, role.instructions[static_cast<std::size_t>(instruction)]);
-  };
-  return watchdog;
-}
-
 // Binding, training and hashing of one rank in the calling thread, which has joined the status page.
 class RankRun {
  public:
@@ -106,25 +92,6 @@ class RankRun {
   BoundRank bound_;
 };
 
-// What ranks have recorded, for those on other hosts; all hosts call it. In pieces: an exchange has a limit.
-void gather_records(const World& world, RankId self, const std::vector<RankId>& far,
-                    launch::Rendezvous& rendezvous) {
-  constexpr std::int64_t kPiece = std::int64_t{16} << 20;
-  std::int64_t longest = 0;
-  for (const RankId rank : active_ranks(world.program()))
-    longest = std::max(longest, world.layout(rank).arena);
-  const std::string_view own(reinterpret_cast<const char*>(world.memory(self)),
-                             static_cast<std::size_t>(world.layout(self).arena));
-  for (std::int64_t begin = 0; begin < longest; begin += kPiece) {
-    const std::size_t at = std::min(static_cast<std::size_t>(begin), own.size());
-    const std::vector<std::string> all = rendezvous.all_gather(own.substr(at, kPiece));
-    for (const RankId rank : far) {
-      std::copy(all[rank.index()].begin(), all[rank.index()].end(),
-                reinterpret_cast<char*>(world.memory(rank) + begin));
-    }
-  }
-}
-
 std::size_t slot_of(const std::vector<RankId>& ranks, RankId rank) {
   return static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
@@ -135,14 +102,6 @@ void give_up(const launch::StatusPage& page, RankId rank, const std::exception& 
 }
 
 }  // namespace
-
-std::vector<RankId> active_ranks(const Program& program) {
-  std::vector<RankId> ranks;
-  for (std::int32_t r = 0; r < program.world_size(); ++r) {
-    if (program.role_of[static_cast<std::size_t>(r)].valid()) ranks.emplace_back(r);
-  }
-  return ranks;
-}
 
 RunResult run_threads(const Graph& graph, const Program& program, const RunOptions& options) {
   const RecordOptions record = record_options(options);

@@ -27,6 +27,25 @@ struct RunOptions {
   std::chrono::milliseconds watchdog{60'000};  // A rank that hasn't moved for so long ends the run.
 };
 
+// Instructions of one label in the last step of a run on devices, and what their kernels take by themselves.
+struct KernelUse {
+  std::string label;
+  std::int64_t instructions = 0;
+  double step_us = 0, alone_us = 0;
+  double floor_us = 0;  // See executor/device/floor.hpp.
+};
+
+// What a run on devices has found and used, of rank 0.
+struct DeviceUse {
+  std::string name;                    // "NVIDIA H200"; empty: a processor.
+  std::vector<std::string> libraries;  // With version and place.
+  std::int64_t library_bytes = 0;      // Workspaces of libraries and kernels, beside the memory plan.
+  std::int64_t used_bytes = 0;  // All that the device's memory had less after the last step than before.
+  std::int64_t graph_steps = 0, plain_steps = 0;  // Steps replayed as graphs, and launched kernel by kernel.
+  std::string capture_failure;                    // Why not as graphs.
+  std::vector<KernelUse> kernels;                 // Where they were timed.
+};
+
 struct RunResult {
   std::vector<double> losses;          // By step: the mean over its micro-batches.
   std::vector<double> gradient_norms;  // By step, before clipping; empty: nobody asked for it.
@@ -35,6 +54,7 @@ struct RunResult {
   std::int64_t peak_memory_bytes = 0;  // Of the largest arena: all that the memory plan knows of.
   std::int64_t workspace_bytes = 0;  // Beside it, of the rank that has most: what ops of one launch pass on.
   Timeline timeline;                 // Of the recorded step of median length.
+  DeviceUse device;                  // Of runs on devices.
 };
 
 // Ranks that have work. The others idle, and need neither threads nor processes.

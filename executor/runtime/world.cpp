@@ -67,13 +67,15 @@ RankLayout layout_of(const Role& role, const RecordOptions& record) {
   return layout;
 }
 
-World::World(const Program& program, std::vector<std::byte*> memory, const RecordOptions& record)
-    : program_(program), memory_(std::move(memory)), record_(record) {
+World::World(const Program& program, std::vector<std::byte*> memory, const RecordOptions& record,
+             std::vector<std::byte*> arenas)
+    : program_(program), memory_(std::move(memory)), arenas_(std::move(arenas)), record_(record) {
   assert(std::ssize(memory_) == program.world_size());
   for (const Role& role : program.roles) layouts_.push_back(layout_of(role, record));
 }
 
 std::byte* World::arena(RankId rank) const {
+  if (!arenas_.empty()) return arenas_[rank.index()];
   return memory_[rank.index()] + layouts_[program_.role_of[rank.index()].index()].arena;
 }
 

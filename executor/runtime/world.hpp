@@ -54,7 +54,10 @@ RankLayout layout_of(const Role& role, const RecordOptions& record);
 class World {
  public:
   // `memory`: by rank, mapped and zeroed, of at least layout_of().bytes; null for ranks that idle.
-  World(const Program& program, std::vector<std::byte*> memory, const RecordOptions& record);
+  // `arenas`: by rank, of ranks on devices, whose memory ends where its arena would begin; null: part of
+  // `memory`.
+  World(const Program& program, std::vector<std::byte*> memory, const RecordOptions& record,
+        std::vector<std::byte*> arenas = {});
 
   const Program& program() const { return program_; }
   const Role& role(RankId rank) const { return program_.roles[program_.role_of[rank.index()].index()]; }
@@ -81,6 +84,7 @@ class World {
  private:
   const Program& program_;
   std::vector<std::byte*> memory_;
+  std::vector<std::byte*> arenas_;
   RecordOptions record_;
   std::vector<RankLayout> layouts_;  // By role.
 };

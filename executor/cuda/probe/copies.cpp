@@ -1,8 +1,8 @@
 #include <functional>
 
-#include "executor/cuda/device.hpp"
-#include "executor/cuda/kernels.hpp"
-#include "executor/cuda/measurements.hpp"
+#include "executor/cuda/probe/device.hpp"
+#include "executor/cuda/probe/kernels.hpp"
+#include "executor/cuda/probe/measurements.hpp"
 
 namespace orrery::cuda {
 namespace {

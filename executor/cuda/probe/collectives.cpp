@@ -1,4 +1,4 @@
-#include "executor/cuda/measurements.hpp"
+#include "executor/cuda/probe/measurements.hpp"
 
 #ifndef ORRERY_HAVE_NCCL
 
@@ -20,8 +20,8 @@ std::string orrery::cuda::nccl_version() { return ""; }
 #include <cstring>
 #include <thread>
 
-#include "executor/cuda/device.hpp"
-#include "executor/cuda/kernels.hpp"
+#include "executor/cuda/probe/device.hpp"
+#include "executor/cuda/probe/kernels.hpp"
 
 namespace orrery::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "executor/cuda/device.hpp"
-#include "executor/cuda/kernels.hpp"
-#include "executor/cuda/measurements.hpp"
+#include "executor/cuda/probe/device.hpp"
+#include "executor/cuda/probe/kernels.hpp"
+#include "executor/cuda/probe/measurements.hpp"
 
 namespace orrery::cuda {
 namespace {

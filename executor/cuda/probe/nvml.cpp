@@ -1,4 +1,4 @@
-#include "executor/cuda/nvml.hpp"
+#include "executor/cuda/probe/nvml.hpp"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "executor/cuda/json.hpp"
+#include "executor/cuda/probe/json.hpp"
 
 #include <charconv>
 #include <cmath>

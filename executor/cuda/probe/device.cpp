@@ -1,4 +1,4 @@
-#include "executor/cuda/device.hpp"
+#include "executor/cuda/probe/device.hpp"
 
 #include <algorithm>
 #include <cassert>

@@ -1,6 +1,6 @@
 #include <cuda_bf16.h>
 
-#include "executor/cuda/kernels.hpp"
+#include "executor/cuda/probe/kernels.hpp"
 
 namespace orrery::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "executor/cuda/measurements.hpp"
+#include "executor/cuda/probe/measurements.hpp"
 
 #ifndef ORRERY_HAVE_CUBLASLT
 
@@ -17,9 +17,9 @@ std::vector<orrery::cuda::JsonObject> orrery::cuda::measure_matmuls(std::string&
 #include <cmath>
 #include <thread>
 
-#include "executor/cuda/device.hpp"
-#include "executor/cuda/kernels.hpp"
-#include "executor/cuda/nvml.hpp"
+#include "executor/cuda/probe/device.hpp"
+#include "executor/cuda/probe/kernels.hpp"
+#include "executor/cuda/probe/nvml.hpp"
 
 namespace orrery::cuda {
 namespace {

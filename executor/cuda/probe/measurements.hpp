@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/cuda/json.hpp"
+#include "executor/cuda/probe/json.hpp"
 
 namespace orrery::cuda {
 

@@ -1,0 +1,44 @@
+#include "executor/cuda/random_operands.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/random.hpp"
+#include "executor/cuda/check.hpp"
+
+namespace orrery::cuda {
+namespace {
+
+constexpr std::size_t kPatternBytes = std::size_t{4} << 20;
+
+// The sum of four uniform numbers: nearly normal, at most 4 off 0.
+std::uint16_t random_bf16(std::uint64_t index) {
+  const std::uint64_t bits = mix64(index + 1);
+  float sum = 0;
+  for (int part = 0; part < 4; ++part) sum += static_cast<float>(bits >> (16 * part) & 0xffff) / 32768.0F - 1.0F;
+  if (sum == 0) sum = 1;
+  std::uint32_t word = 0;
+  std::memcpy(&word, &sum, sizeof word);
+  return static_cast<std::uint16_t>(word >> 16);
+}
+
+}  // namespace
+
+void fill_random(std::span<std::byte> memory, cudaStream_t stream) {
+  std::vector<std::uint16_t> pattern(std::min(memory.size(), kPatternBytes) / 2);
+  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = random_bf16(i);
+  std::size_t done = pattern.size() * 2;
+  if (done == 0) return;
+  check(cudaMemcpyAsync(memory.data(), pattern.data(), done, cudaMemcpyHostToDevice, stream), "write random numbers");
+  while (done < memory.size() / 2 * 2) {
+    const std::size_t part = std::min(done, memory.size() / 2 * 2 - done);
+    check(cudaMemcpyAsync(memory.data() + done, memory.data(), part, cudaMemcpyDeviceToDevice, stream),
+          "copy random numbers");
+    done += part;
+  }
+  check(cudaStreamSynchronize(stream), "write random numbers");
+}
+
+}  // namespace orrery::cuda

@@ -1,0 +1,124 @@
+#include "executor/device/module.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "executor/device/module_entry.hpp"
+
+namespace orrery::device {
+namespace {
+
+constexpr const char* kFile = "liborrery-cuda.so";
+
+const ModuleEntry& load_module() {
+  std::vector<std::string> tried;
+  for (const std::filesystem::path& folder : module_folders()) {
+    const std::filesystem::path file = folder / kFile;
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) {
+      tried.push_back(file.string());
+      continue;
+    }
+    // Stays loaded: libraries that it brings along can't be unloaded safely.
+    void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) fail(ErrorKind::kRuntime, "{}: can't be loaded: {}", file.string(), dlerror());
+    const auto* const entry = static_cast<const ModuleEntry*>(dlsym(library, kModuleEntryName));
+    if (entry == nullptr) fail(ErrorKind::kRuntime, "{}: is no module of orrery's", file.string());
+    if (std::string_view(kBuild) != entry->build) {
+      fail(ErrorKind::kRuntime, "{}: is of build {}, this program of {}: build both together", file.string(),
+           entry->build, kBuild);
+    }
+    return *entry;
+  }
+  fail(ErrorKind::kRuntime,
+       "{} isn't there: it is built where nvcc is (CMake says \"CUDA: …\"), and looked for in ORRERY_MODULES "
+       "and at {}",
+       kFile, fmt::join(tried, ", "));
+}
+
+const ModuleEntry& module() {
+  static const ModuleEntry& entry = load_module();
+  return entry;
+}
+
+class CudaBackend : public host::Backend {
+ public:
+  explicit CudaBackend(const DeviceRunOptions& options) : options_(options) {
+    std::string why;
+    devices_ = module().device_count(why);
+    if (devices_ == 0) fail(ErrorKind::kRuntime, "no GPU can be used: {}", why);
+  }
+
+  host::RunResult run(const Graph& graph, const Program& program, const host::RunOptions& options) override {
+    const std::vector<RankId> ranks = host::active_ranks(program);
+    if (ranks.size() > 1) {
+      fail(ErrorKind::kUsage,
+           "this plan has {} ranks; on GPUs each is a process of its own: torchrun --no-python "
+           "--nproc-per-node {} "
+           "orrery run …, or mpirun -n {}",
+           ranks.size(), ranks.size(), ranks.size());
+    }
+    const std::unique_ptr<Device> device = module().open(0);
+    return run_on_device(graph, program, options, options_, *device, ranks.front(), nullptr);
+  }
+  std::string describe_ranks(const Program&) const override { return "1 GPU"; }
+
+  host::RunResult run_joined(const Graph& graph, const Program& program, const host::RunOptions& options,
+                             launch::Rendezvous& rendezvous) override {
+    const int local = rendezvous.membership().local_rank;
+    if (local >= devices_) {
+      fail(ErrorKind::kRuntime,
+           "rank {} is the {}. of its host, which has {} GPU{}: launch no more ranks a host",
+           rendezvous.rank(), local + 1, devices_, devices_ == 1 ? "" : "s");
+    }
+    const std::unique_ptr<Device> device = module().open(local);
+    return run_on_device(graph, program, options, options_, *device, RankId(rendezvous.rank()), &rendezvous);
+  }
+  std::string device_name(int local_rank) const override { return fmt::format("GPU {}", local_rank); }
+
+ private:
+  DeviceRunOptions options_;
+  int devices_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::filesystem::path> module_folders() {
+  std::vector<std::filesystem::path> folders;
+  if (const char* const named = std::getenv("ORRERY_MODULES"); named != nullptr) {
+    std::istringstream list(named);
+    for (std::string folder; std::getline(list, folder, ':');) {
+      if (!folder.empty()) folders.emplace_back(folder);
+    }
+  }
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  if (!error) {
+    folders.push_back(program);
+    folders.push_back(program / "lib");
+    folders.push_back(program.parent_path() / "lib");
+  }
+  return folders;
+}
+
+std::unique_ptr<host::Backend> cuda_backend(const DeviceRunOptions& options) {
+  return std::make_unique<CudaBackend>(options);
+}
+
+std::vector<std::string> module_report() { return module().libraries(); }
+
+std::string default_algorithm_cache() {
+  if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    return fmt::format("{}/orrery", cache);
+  }
+  const char* const home = std::getenv("HOME");
+  return home != nullptr && *home != '\0' ? fmt::format("{}/.cache/orrery", home) : "";
+}
+
+}  // namespace orrery::device
