@@ -11,7 +11,8 @@
 #include <thread>
 #include <tuple>
 
-#include "executor/cuda/check.hpp"
+#include "base/error.hpp"
+#include "executor/cuda/checks.hpp"
 #include "executor/launch/wire.hpp"
 
 namespace orrery::cuda {
@@ -26,9 +27,9 @@ constexpr std::chrono::microseconds kSleep{200};
 // "GPU-…" as nvidia-smi prints it.
 std::string own_gpu() {
   int ordinal = 0;
-  check(cudaGetDevice(&ordinal), "ask for the current GPU");
+  check(cudaGetDevice(&ordinal), "asking for the current GPU");
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, ordinal), "ask for the GPU's properties");
+  check(cudaGetDeviceProperties(&properties, ordinal), "asking for the GPU's properties");
   std::string text = "GPU-";
   for (std::size_t i = 0; i < sizeof properties.uuid.bytes; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
@@ -42,7 +43,8 @@ void check_multicast() {
   const char* const wanted = std::getenv("NCCL_NVLS_ENABLE");
   if (wanted == nullptr || std::strtol(wanted, nullptr, 10) == 0) return;
   fail(ErrorKind::kRuntime,
-       "NCCL_NVLS_ENABLE is '{}', which asks for multicast over NVLink; that isn't supported: set it to 0", wanted);
+       "NCCL_NVLS_ENABLE is '{}', which asks for multicast over NVLink; that isn't supported: set it to 0",
+       wanted);
 }
 
 ncclDataType_t type_of(const device::Call& call) {
@@ -159,7 +161,8 @@ void Communicators::fault(const Communicator& communicator, const std::string& w
   const char* const last = nccl_->last_error(communicator.handle);
   const std::string detail = last != nullptr && *last != '\0' ? fmt::format(" ({})", last) : "";
   fail(ErrorKind::kRuntime,
-       "rank {}: NCCL group '{}' with {}: {}{}; another rank may have ended: look at what it said first, and at "
+       "rank {}: NCCL group '{}' with {}: {}{}; another rank may have ended: look at what it said first, and "
+       "at "
        "NCCL's own lines with NCCL_DEBUG=WARN",
        options_.rank, communicator.group.name, launch::rank_list(others), what, detail);
 }
@@ -245,7 +248,7 @@ void Communicators::connect(std::span<const device::DeviceInstruction> instructi
     // Wait as for everything: not for ever.
     const auto begin = Clock::now();
     for (cudaError_t state = cudaStreamQuery(stream); state != cudaSuccess; state = cudaStreamQuery(stream)) {
-      if (state != cudaErrorNotReady) cuda::check(state, "make NCCL's connections");
+      if (state != cudaErrorNotReady) cuda::check(state, "making NCCL's connections");
       check();
       if (Clock::now() - begin > options_.deadline) fault(communicators_[g], "its first calls don't end");
       if (options_.keep_waiting) options_.keep_waiting();

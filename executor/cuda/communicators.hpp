@@ -1,8 +1,9 @@
 #pragma once
 // NCCL's communicators of one rank: one for each of its groups.
 //
-// Trap: destroying a communicator waits until no CUDA graph that captured it is left. Destroy graphs, and what
-// was instantiated from them, first; then the communicators; then the memory that they know (registered()).
+// Trap: destroying a communicator waits until no CUDA graph that captured it is left. Destroy graphs, and
+// what was instantiated from them, first; then the communicators; then the memory that they know
+// (registered()).
 
 #include <chrono>
 #include <cstdint>
@@ -30,7 +31,8 @@ class Communicators {
   // For the calling thread's current GPU, which stays the one that is meant; every call below has to find it
   // current. All ranks of the run make theirs at the same time. Loads NCCL only where there is a group.
   // THROWS Error(kRuntime) naming group and ranks: two ranks on one GPU, members that don't come within the
-  // deadline, NCCL's own reasons; where NCCL_NVLS_ENABLE asks for multicast over NVLink, which isn't supported.
+  // deadline, NCCL's own reasons; where NCCL_NVLS_ENABLE asks for multicast over NVLink, which isn't
+  // supported.
   Communicators(const std::vector<device::Group>& groups, const device::AllGather& all_gather,
                 CommunicatorOptions options);
   // Waits for the other members to do likewise, not longer than the deadline; not at all after an error, and
@@ -42,8 +44,8 @@ class Communicators {
   // Before steps are captured: performs each different set of calls once, so that NCCL has made all its
   // connections. Without, the first captured step would make them in the order in which this rank issues
   // calls, and two ranks whose orders differ could wait for each other. All ranks of the run call it at the
-  // same time, with the instructions of the same step. The calls read and write where they will later; nothing
-  // may be in that memory that is still needed.
+  // same time, with the instructions of the same step. The calls read and write where they will later;
+  // nothing may be in that memory that is still needed.
   void connect(std::span<const device::DeviceInstruction> instructions, cudaStream_t stream);
 
   // All calls at once, on a stream that may be capturing. THROWS Error(kRuntime) naming group and ranks.
@@ -53,7 +55,8 @@ class Communicators {
   // fewer than there are is no error, and only slower.
   int registered(std::byte* data, std::int64_t bytes);
 
-  // THROWS Error(kRuntime) naming group and ranks when NCCL has noticed that something went wrong. Costs little.
+  // THROWS Error(kRuntime) naming group and ranks when NCCL has noticed that something went wrong. Costs
+  // little.
   void check() const;
   // Ends what goes on, whether others have come or not; kernels on streams come to their end. Nothing but
   // destruction may follow.
