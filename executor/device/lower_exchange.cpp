@@ -180,7 +180,8 @@ LoweredExchange ExchangeLowering::collective(std::byte* scratch, double* norm_sq
   } else {
     between(writer);
   }
-  if (!exchange.calls.empty()) exchange.group = group_of_collective();
+  // Also without calls of its own: others may have some, and the group is made by all.
+  if (sides_.size() > 1) exchange.group = group_of_collective();
   return exchange;
 }
 

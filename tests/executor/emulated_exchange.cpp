@@ -169,19 +169,18 @@ std::string perform(const std::vector<Participant>& participants) {
   const bool any = std::any_of(participants.begin(), participants.end(),
                                [](const Participant& of) { return !of.exchange.calls.empty(); });
   if (any) {
-    // Who has nothing to send or receive has no calls; all others have a group.
     const bool sends = std::any_of(participants.begin(), participants.end(), [](const Participant& of) {
       return !of.exchange.calls.empty() && is_message(of.exchange.calls.front());
     });
+    fault = fault_of_groups(participants);
     if (!sends) {
-      fault = fault_of_groups(participants);
       for (const Participant& of : participants) {
         if (of.exchange.calls.size() != calls.size()) fault = "members have unlike numbers of calls";
       }
       for (std::size_t c = 0; c < calls.size() && fault.empty(); ++c) {
         fault = collective(participants, c, writes);
       }
-    } else {
+    } else if (fault.empty()) {
       fault = messages(participants, writes);
     }
   }
