@@ -167,6 +167,16 @@ void Communicators::fault(const Communicator& communicator, const std::string& w
        options_.rank, communicator.group.name, launch::rank_list(others), what, detail);
 }
 
+void Communicators::keep_waiting() const {
+  if (!options_.keep_waiting) return;
+  try {
+    options_.keep_waiting();
+  } catch (...) {
+    broken_ = true;  // What goes on is left in the middle.
+    throw;
+  }
+}
+
 // Until NCCL has done what it was asked for.
 void Communicators::settle(const Communicator& communicator, const char* what) const {
   const auto begin = Clock::now();
@@ -183,7 +193,7 @@ void Communicators::settle(const Communicator& communicator, const char* what) c
       fault(communicator, fmt::format("could not {} within {:.1f} s", what,
                                       std::chrono::duration<double>(options_.deadline).count()));
     }
-    if (options_.keep_waiting) options_.keep_waiting();
+    keep_waiting();
     if (waited < kSpin) {
       std::this_thread::yield();
     } else {
@@ -251,13 +261,13 @@ void Communicators::connect(std::span<const device::DeviceInstruction> instructi
       if (state != cudaErrorNotReady) cuda::check(state, "making NCCL's connections");
       check();
       if (Clock::now() - begin > options_.deadline) fault(communicators_[g], "its first calls don't end");
-      if (options_.keep_waiting) options_.keep_waiting();
+      keep_waiting();
       std::this_thread::sleep_for(kSleep);
     }
   }
 }
 
-int Communicators::registered(std::byte* data, std::int64_t bytes) {
+int Communicators::register_memory(std::byte* data, std::int64_t bytes) {
   int taken = 0;
   for (const std::size_t g : by_name_) {
     void* registration = nullptr;

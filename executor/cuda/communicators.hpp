@@ -3,7 +3,7 @@
 //
 // Trap: destroying a communicator waits until no CUDA graph that captured it is left. Destroy graphs, and
 // what was instantiated from them, first; then the communicators; then the memory that they know
-// (registered()).
+// (register_memory).
 
 #include <chrono>
 #include <cstdint>
@@ -53,7 +53,7 @@ class Communicators {
 
   // Memory that calls will use again and again; optional. Returns of how many communicators it was taken:
   // fewer than there are is no error, and only slower.
-  int registered(std::byte* data, std::int64_t bytes);
+  int register_memory(std::byte* data, std::int64_t bytes);
 
   // THROWS Error(kRuntime) naming group and ranks when NCCL has noticed that something went wrong. Costs
   // little.
@@ -70,6 +70,7 @@ class Communicators {
   };
   void make(Communicator& communicator, const std::string& id);
   void settle(const Communicator& communicator, const char* what) const;
+  void keep_waiting() const;
   void add(const device::Call& call, const Communicator& to, cudaStream_t stream, ncclResult_t& result) const;
   [[noreturn]] void fault(const Communicator& communicator, const std::string& what) const;
   void close(Communicator& communicator) noexcept;

@@ -24,15 +24,10 @@ void run(const Launch& launch) {
       std::memcpy(rows->to + r * rows->to_stride, rows->from + r * rows->from_stride,
                   static_cast<std::size_t>(rows->row_bytes));
     }
-  } else if (const auto* const zero = std::get_if<device::Zero>(&launch)) {
-    std::memset(zero->to, 0, static_cast<std::size_t>(zero->bytes));
-  } else if (const auto* const add = std::get_if<device::Accumulate>(&launch)) {
-    host::accumulate({add->from.data, add->from.dtype, add->elements},
-                     {add->to.data, add->to.dtype, add->elements}, workspace);
   } else {
-    const auto& convert = std::get<device::Convert>(launch);
-    host::convert({convert.from.data, convert.from.dtype, convert.elements},
-                  {convert.to.data, convert.to.dtype, convert.elements}, workspace);
+    const auto& add = std::get<device::Accumulate>(launch);
+    host::accumulate({add.from.data, add.from.dtype, add.elements}, {add.to.data, add.to.dtype, add.elements},
+                     workspace);
   }
 }
 
