@@ -51,7 +51,7 @@ template <int kGroup>
 inline constexpr int kGradThreads = kGroup == kWarp ? 4 * kWarp : kGroup;
 // Threads of a multiprocessor: as many as registers allow.
 template <int kVectors>
-inline constexpr int kResidentThreads = kVectors <= 2 ? 768 : 512;
+inline constexpr int kResidentThreads = kVectors == 1 ? 640 : kVectors == 2 ? 512 : 384;
 template <int kGroup, int kVectors>
 inline constexpr int kGradBlocks =
     kResidentThreads<kVectors> / kGradThreads<kGroup> > 0 ? kResidentThreads<kVectors> / kGradThreads<kGroup> : 1;

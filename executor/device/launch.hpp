@@ -8,6 +8,7 @@
 // of a launch that say T.
 
 #include <cstdint>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -58,7 +59,13 @@ struct AttentionShape {
   // Positions in the sequence, on the device, by query and by key; null: 0, 1, …
   const std::int64_t* positions = nullptr;
   const std::int64_t* key_positions = nullptr;
-  bool operator==(const AttentionShape&) const = default;
+  bool operator==(const AttentionShape& other) const {
+    const auto all = [](const AttentionShape& x) {
+      return std::make_tuple(x.batch, x.queries, x.keys, x.heads, x.kv_heads, x.d, x.e, x.scale, x.causal,
+                             x.window, x.chunk, x.softcap, x.positions, x.key_positions);
+    };
+    return all(*this) == all(other);
+  }
 };
 struct Attention {
   AttentionShape shape;
