@@ -232,9 +232,9 @@ PlanShorthand small_plan() {
 }  // namespace
 
 #ifdef ORRERY_SANITIZED
-constexpr int kPlans = 20;
+constexpr int kPlans = 10;
 #else
-constexpr int kPlans = 120;
+constexpr int kPlans = 60;
 #endif
 TEST_CASE("calls of a communication library exchange what ranks read of each other", "[executor][device]") {
   Random random(20261201);
