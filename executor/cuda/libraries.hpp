@@ -1,7 +1,7 @@
 #pragma once
-// NVIDIA's libraries, found and loaded when first asked for: the module itself starts with none of them. Each is a
-// struct of its functions, loaded once for the process and never unloaded. All THROW Error(kRuntime) naming the
-// library, what was tried and how to mend it. Safe from any thread.
+// NVIDIA's libraries, found and loaded when first asked for: the module itself starts with none of them. Each
+// is a struct of its functions, loaded once for the process and never unloaded. All THROW Error(kRuntime)
+// naming the library, what was tried and how to mend it. Safe from any thread.
 
 #include <cublasLt.h>
 #include <cudnn.h>

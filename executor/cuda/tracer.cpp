@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.hpp"
-#include "executor/cuda/check.hpp"
+#include "executor/cuda/checks.hpp"
 
 namespace orrery::cuda {
 namespace {
@@ -49,8 +49,8 @@ std::string demangled(const char* name) {
 }
 
 std::int32_t index_of(Collected& to, const char* name) {
-  const auto [at, added] =
-      to.name_index.try_emplace(name != nullptr ? name : "?", static_cast<std::int32_t>(to.trace.names.size()));
+  const auto [at, added] = to.name_index.try_emplace(name != nullptr ? name : "?",
+                                                     static_cast<std::int32_t>(to.trace.names.size()));
   if (added) to.trace.names.push_back(demangled(at->first.c_str()));
   return at->second;
 }
@@ -83,7 +83,8 @@ void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t*
   while (valid > 0 && to.library->next_record(buffer, valid, &activity) == CUPTI_SUCCESS) {
     switch (activity->kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-        add<CUpti_ActivityKernel10>(to, activity, reinterpret_cast<const CUpti_ActivityKernel10*>(activity)->name);
+        add<CUpti_ActivityKernel10>(to, activity,
+                                    reinterpret_cast<const CUpti_ActivityKernel10*>(activity)->name);
         break;
       case CUPTI_ACTIVITY_KIND_MEMCPY: add<CUpti_ActivityMemcpy6>(to, activity, "copy"); break;
       case CUPTI_ACTIVITY_KIND_MEMSET: add<CUpti_ActivityMemset4>(to, activity, "fill"); break;
@@ -137,8 +138,9 @@ void Tracer::start() {
 
 Trace Tracer::stop() {
   if (!running_) return {};
-  check(cudaDeviceSynchronize(), "wait for what is traced");
-  // Forced: buffers that aren't full come back too. No lock is held, since they come back through take_buffer.
+  check(cudaDeviceSynchronize(), "waiting for what is traced");
+  // Forced: buffers that aren't full come back too. No lock is held, since they come back through
+  // take_buffer.
   check_cupti(library_, library_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "hand back its records");
   for (const CUpti_ActivityKind kind : kKinds) library_.disable(kind);
   running_ = false;

@@ -1,7 +1,8 @@
 #pragma once
-// Which kernels, copies and fills the GPU ran, and when: CUPTI's activity records. Needs no privileges; CUPTI takes
-// one client per process, so that nothing is traced under another profiler. Tracing slows launches down and records
-// every node of a graph by itself: for runs that measure kernels, not for those that measure steps.
+// Which kernels, copies and fills the GPU ran, and when: CUPTI's activity records. Needs no privileges; CUPTI
+// takes one client per process, so that nothing is traced under another profiler. Tracing slows launches down
+// and records every node of a graph by itself: for runs that measure kernels, not for those that measure
+// steps.
 
 #include <cuda_runtime.h>
 
@@ -42,7 +43,8 @@ class Tracer {
 
   // CUPTI's clock now, to relate its times to others.
   std::int64_t now_ns() const;
-  // What records of a captured node carry, in every graph instantiated from it; none: CUPTI doesn't know the node.
+  // What records of a captured node carry, in every graph instantiated from it; none: CUPTI doesn't know the
+  // node.
   std::optional<std::uint64_t> graph_node_id(cudaGraphNode_t node) const;
 
  private:

@@ -54,7 +54,8 @@ AlgorithmCache::AlgorithmCache(const std::string& folder, const std::string& lib
 }
 
 std::string AlgorithmCache::read(Entries& into) const {
-  if (path_.empty() || !std::filesystem::exists(path_)) return "";
+  std::error_code unreadable;
+  if (path_.empty() || !std::filesystem::exists(path_, unreadable)) return "";
   std::ifstream file(path_);
   std::string line;
   if (!file || !std::getline(file, line) || line != header_) {
