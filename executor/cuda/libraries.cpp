@@ -213,6 +213,7 @@ Nccl load_nccl() {
   symbols(made.all_reduce, "ncclAllReduce")(made.all_gather, "ncclAllGather");
   symbols(made.reduce_scatter, "ncclReduceScatter")(made.broadcast, "ncclBroadcast");
   symbols(made.send, "ncclSend")(made.receive, "ncclRecv");
+  symbols(made.comm_register, "ncclCommRegister")(made.comm_deregister, "ncclCommDeregister");
   symbols(made.mem_alloc, "ncclMemAlloc")(made.mem_free, "ncclMemFree");
   symbols(made.window_register, "ncclCommWindowRegister")(made.window_deregister, "ncclCommWindowDeregister");
   return made;
