@@ -1,10 +1,10 @@
 #pragma once
-// Kernels that few models need, or few shapes: attention of any head width and any mask, ring attention's sums,
-// heads side by side, tables of positions, gates, dropout, the loss of a divided vocabulary, experts.
+// Kernels that few models need, or few shapes: attention of any head width and any mask, ring attention's
+// sums, heads side by side, tables of positions, gates, dropout, the loss of a divided vocabulary, experts.
 //
-// Every launch is asynchronous and may be captured into a graph; none allocates or waits. Results repeat bit by
-// bit. `workspace` is device memory of at least workspace_bytes (aligned to 16), free again once the launch is
-// through. `table` is unused. THROWS Error(kRuntime) where CUDA refuses a launch.
+// Every launch is asynchronous and may be captured into a graph; none allocates or waits. Results repeat bit
+// by bit. `workspace` is device memory of at least workspace_bytes (aligned to 16), free again once the
+// launch is through. `table` is unused. THROWS Error(kRuntime) where CUDA refuses a launch.
 
 #include <cstddef>
 #include <cstdint>

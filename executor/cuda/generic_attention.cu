@@ -1,5 +1,5 @@
-// Attention with a running softmax (Milakov & Gimelshein 2018; Dao 2023, FlashAttention-2): each block has a tile
-// of one head's queries and goes over the keys that any of them sees.
+// Attention with a running softmax (Milakov & Gimelshein 2018; Dao 2023, FlashAttention-2): each block has a
+// tile of one head's queries and goes over the keys that any of them sees.
 
 #include "executor/cuda/generic_attention.cuh"
 
@@ -53,7 +53,8 @@ __global__ __launch_bounds__(kTileThreads) void attention_kernel(device::Attenti
   const std::int64_t group = head / (shape.heads / shape.kv_heads);
   const int d = static_cast<int>(shape.d), e = static_cast<int>(shape.e);
   const HeadRows queries = {a.q, shape.queries, shape.heads, d}, keys = {a.k, shape.keys, shape.kv_heads, d};
-  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e}, results = {a.o, shape.queries, shape.heads, e};
+  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e},
+                 results = {a.o, shape.queries, shape.heads, e};
 
   Seen seen[4];
   Running rows[4];
@@ -110,7 +111,8 @@ __global__ __launch_bounds__(kTileThreads) void attention_kernel(device::Attenti
 }  // namespace
 
 void launch_generic(const device::Attention& x, std::byte*, Stream stream) {
-  const std::int64_t tiles = divide_up(x.shape.queries, kTile), blocks = tiles * x.shape.batch * x.shape.heads;
+  const std::int64_t tiles = divide_up(x.shape.queries, kTile),
+                     blocks = tiles * x.shape.batch * x.shape.heads;
   if (blocks == 0) return;
   by_width(x.shape, [&](auto width) {
     constexpr int kBytes = tile_bytes<width>(2, kTile);

@@ -1,6 +1,7 @@
 #pragma once
-// Tiles of attention in shared memory: 64 queries by 64 keys, fp32, by 256 threads. Thread (x, y) of 16 × 16 has
-// rows 4y … 4y + 3 of a product; its columns are x, x + 16, … of scores, and four from 4x, 4x + 64, … of heads.
+// Tiles of attention in shared memory: 64 queries by 64 keys, fp32, by 256 threads. Thread (x, y) of 16 × 16
+// has rows 4y … 4y + 3 of a product; its columns are x, x + 16, … of scores, and four from 4x, 4x + 64, … of
+// heads.
 
 #include <algorithm>
 #include <climits>
@@ -61,7 +62,8 @@ __device__ inline Seen seen_by_tile(const device::AttentionShape& shape, std::in
   return seen;
 }
 
-// Rows [0, rows) of `width`, `stride` elements apart, into a tile; zeros after them and up to `padded` columns.
+// Rows [0, rows) of `width`, `stride` elements apart, into a tile; zeros after them and up to `padded`
+// columns.
 template <class T>
 __device__ void load_rows(const T* from, std::int64_t stride, int rows, int width, int padded, float* to,
                           int to_stride) {
@@ -94,9 +96,11 @@ __device__ void load_tile(const HeadRows& from, std::int64_t batch, std::int64_t
       return load_rows(elements_of<Bf16>(from.array) + at, stride, rows, from.width, padded, to,
                        kRowStride<kWidth>);
     case DType::kFp16:
-      return load_rows(elements_of<Fp16>(from.array) + at, stride, rows, from.width, padded, to, kRowStride<kWidth>);
+      return load_rows(elements_of<Fp16>(from.array) + at, stride, rows, from.width, padded, to,
+                       kRowStride<kWidth>);
     default:
-      return load_rows(elements_of<float>(from.array) + at, stride, rows, from.width, padded, to, kRowStride<kWidth>);
+      return load_rows(elements_of<float>(from.array) + at, stride, rows, from.width, padded, to,
+                       kRowStride<kWidth>);
   }
 }
 
@@ -111,7 +115,8 @@ __device__ void store_tile(const HeadRows& to, std::int64_t batch, std::int64_t 
 #pragma unroll
     for (int j = 0; j < kWidth / 16; ++j) {
       const int column = 4 * (x + j / 4 * 16) + j % 4;
-      if (token < to.tokens && column < to.width) write_float(to.array, row + column, sums[i][j] * factors[i]);
+      if (token < to.tokens && column < to.width)
+        write_float(to.array, row + column, sums[i][j] * factors[i]);
     }
   }
 }

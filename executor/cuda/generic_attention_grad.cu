@@ -1,6 +1,6 @@
-// Attention's gradient without an atomic operation: dq by blocks that have queries and go over keys, dk and dv by
-// blocks that have keys and go over the queries of all heads that share them. Scores are worked out again from
-// the sum of exponentials (Dao 2023, FlashAttention-2).
+// Attention's gradient without an atomic operation: dq by blocks that have queries and go over keys, dk and
+// dv by blocks that have keys and go over the queries of all heads that share them. Scores are worked out
+// again from the sum of exponentials (Dao 2023, FlashAttention-2).
 
 #include "executor/cuda/generic_attention.cuh"
 
@@ -10,7 +10,8 @@ namespace {
 constexpr int kSumThreads = 256;
 
 // Of a row: Σ dout · o, which its scores' gradients are relative to. A warp has a row.
-__global__ __launch_bounds__(kSumThreads) void mean_kernel(device::AttentionGrad a, std::int64_t rows, float* means) {
+__global__ __launch_bounds__(kSumThreads) void mean_kernel(device::AttentionGrad a, std::int64_t rows,
+                                                           float* means) {
   const device::AttentionShape& shape = a.shape;
   const std::int64_t row = blockIdx.x * std::int64_t{kSumThreads / 32} + threadIdx.x / 32;
   if (row >= rows) return;
@@ -57,7 +58,8 @@ __global__ __launch_bounds__(kTileThreads) void query_kernel(device::AttentionGr
   const std::int64_t group = head / (shape.heads / shape.kv_heads);
   const int d = static_cast<int>(shape.d), e = static_cast<int>(shape.e);
   const HeadRows queries = {a.q, shape.queries, shape.heads, d}, keys = {a.k, shape.keys, shape.kv_heads, d};
-  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e}, douts = {a.dout, shape.queries, shape.heads, e};
+  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e},
+                 douts = {a.dout, shape.queries, shape.heads, e};
 
   Seen seen[4];
   float lse[4] = {}, mean[4] = {};
@@ -141,7 +143,8 @@ __global__ __launch_bounds__(kTileThreads) void key_kernel(device::AttentionGrad
   const std::int64_t group = blockIdx.x / tiles % shape.kv_heads;
   const std::int64_t batch = blockIdx.x / tiles / shape.kv_heads, share = shape.heads / shape.kv_heads;
   const int d = static_cast<int>(shape.d), e = static_cast<int>(shape.e);
-  const HeadRows queries = {a.q, shape.queries, shape.heads, d}, douts = {a.dout, shape.queries, shape.heads, e};
+  const HeadRows queries = {a.q, shape.queries, shape.heads, d},
+                 douts = {a.dout, shape.queries, shape.heads, e};
 
   int position[4];
   for (int j = 0; j < 4; ++j) position[j] = key_position(shape, first + x + 16 * j);
@@ -215,7 +218,8 @@ void launch_tiles(const device::AttentionGrad& x, const float* means, Stream str
     cudaFuncSetAttribute(by_queries, cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes);
     cudaFuncSetAttribute(by_keys, cudaFuncAttributeMaxDynamicSharedMemorySize, kKeyBytes);
     if (query_blocks > 0) {
-      by_queries<<<static_cast<unsigned>(query_blocks), kTileThreads, kQueryBytes, stream>>>(x, means, query_tiles);
+      by_queries<<<static_cast<unsigned>(query_blocks), kTileThreads, kQueryBytes, stream>>>(x, means,
+                                                                                             query_tiles);
     }
     if (key_blocks > 0) {
       by_keys<<<static_cast<unsigned>(key_blocks), kTileThreads, kKeyBytes, stream>>>(x, means, key_tiles);

@@ -1,6 +1,6 @@
 #pragma once
-// What the generic kernels share beside kernels_device.cuh: elements of types that are known at run time only, and
-// the choice of how many elements to move at once.
+// What the generic kernels share beside kernels_device.cuh: elements of types that are known at run time
+// only, and the choice of how many elements to move at once.
 
 #include <cuda_runtime.h>
 
@@ -55,10 +55,11 @@ __device__ __forceinline__ void write_whole(const Array& to, std::int64_t i, std
   }
 }
 
-// Calls call(TypeTag<T>(), std::integral_constant<int, N>()): N elements of T are 16 bytes where rows of `width` of
-// them begin at multiples of that in all arrays, else N is 1.
+// Calls call(TypeTag<T>(), std::integral_constant<int, N>()): N elements of T are 16 bytes where rows of
+// `width` of them begin at multiples of that in all arrays, else N is 1.
 template <class Call>
-void with_pack(DType type, std::int64_t width, std::initializer_list<Array> arrays, const char* kernel, Call call) {
+void with_pack(DType type, std::int64_t width, std::initializer_list<Array> arrays, const char* kernel,
+               Call call) {
   with_type(type, kernel, [&](auto tag) {
     constexpr int kCount = kWide<typename decltype(tag)::Type>;
     bool wide = width % kCount == 0;

@@ -1,5 +1,5 @@
-// Rows to experts and back. What is written row by row is written from a table that says whose row it is, so that
-// rows without a token get their zeros on the way.
+// Rows to experts and back. What is written row by row is written from a table that says whose row it is, so
+// that rows without a token get their zeros on the way.
 
 #include "executor/cuda/generic_device.cuh"
 
@@ -35,7 +35,8 @@ __device__ Counted count_before(int own, int* shared) {
   return counted;
 }
 
-// A block has an expert and gives its slots to picks in their order: places by pick, and picks by place (−1: none).
+// A block has an expert and gives its slots to picks in their order: places by pick, and picks by place (−1:
+// none).
 __global__ __launch_bounds__(kSlotThreads) void slots_kernel(device::Dispatch a, std::int32_t* sources) {
   __shared__ int counts[kSlotWarps];
   const std::int64_t expert = blockIdx.x, picks = a.tokens * a.picks_per_token;
@@ -67,7 +68,8 @@ __global__ __launch_bounds__(kSlotThreads) void slots_kernel(device::Dispatch a,
 }
 
 // Picks by place, of places by pick; the table is full of −1.
-__global__ __launch_bounds__(kThreads) void sources_kernel(Array places, std::int64_t picks, std::int32_t* sources) {
+__global__ __launch_bounds__(kThreads) void sources_kernel(Array places, std::int64_t picks,
+                                                           std::int32_t* sources) {
   const std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
   if (i >= picks) return;
   const std::int64_t place = read_whole(places, i);
@@ -143,7 +145,8 @@ void with_rows(const Routed& a, const char* kernel, Call call) {
   check_launch(kernel);
 }
 
-void launch_rows(const Routed& a, std::int64_t rows, const std::int32_t* sources, const char* kernel, Stream stream) {
+void launch_rows(const Routed& a, std::int64_t rows, const std::int32_t* sources, const char* kernel,
+                 Stream stream) {
   if (rows == 0) return;
   with_rows(a, kernel, [&](auto tag, auto count) {
     using T = typename decltype(tag)::Type;
@@ -185,9 +188,10 @@ void launch(const device::Dispatch& x, const std::byte*, std::byte* workspace, S
 }
 
 void launch(const device::DispatchGrad& x, const std::byte*, std::byte*, Stream stream) {
-  launch_tokens({x.width, x.picks_per_token, x.dx, x.drows, x.place, x.weights}, x.tokens, "dispatch gradient", stream);
-  launch_dweights({x.width, x.picks_per_token, x.x, x.drows, x.place, x.weights}, x.tokens * x.picks_per_token,
-                  x.dweights, "dispatch gradient, weights", stream);
+  launch_tokens({x.width, x.picks_per_token, x.dx, x.drows, x.place, x.weights}, x.tokens,
+                "dispatch gradient", stream);
+  launch_dweights({x.width, x.picks_per_token, x.x, x.drows, x.place, x.weights},
+                  x.tokens * x.picks_per_token, x.dweights, "dispatch gradient, weights", stream);
 }
 
 void launch(const device::Combine& x, const std::byte*, std::byte*, Stream stream) {
@@ -197,13 +201,15 @@ void launch(const device::Combine& x, const std::byte*, std::byte*, Stream strea
 void launch(const device::CombineGrad& x, const std::byte*, std::byte* workspace, Stream stream) {
   const std::int64_t rows = x.experts * x.slots, picks = x.tokens * x.picks_per_token;
   auto* const sources = reinterpret_cast<std::int32_t*>(workspace);
-  if (rows > 0) check_call(cudaMemsetAsync(sources, 0xFF, static_cast<std::size_t>(rows) * 4, stream), "filling");
+  if (rows > 0)
+    check_call(cudaMemsetAsync(sources, 0xFF, static_cast<std::size_t>(rows) * 4, stream), "filling");
   if (picks > 0) {
     const auto blocks = static_cast<unsigned>(divide_up(picks, kThreads));
     sources_kernel<<<blocks, kThreads, 0, stream>>>(x.place, picks, sources);
     check_launch("combine gradient, sources");
   }
-  launch_rows({x.width, x.picks_per_token, x.dy, x.drows, x.place, x.weights}, rows, sources, "combine gradient", stream);
+  launch_rows({x.width, x.picks_per_token, x.dy, x.drows, x.place, x.weights}, rows, sources,
+              "combine gradient", stream);
   launch_dweights({x.width, x.picks_per_token, x.dy, x.rows, x.place, x.weights}, picks, x.dweights,
                   "combine gradient, weights", stream);
 }

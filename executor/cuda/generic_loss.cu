@@ -26,8 +26,8 @@ __global__ __launch_bounds__(kThreads) void maximum_kernel(device::CrossEntropyP
   if (threadIdx.x == 0) elements_of<float>(a.maximum)[token] = largest;
 }
 
-// A token's sum of exponentials relative to the maximum of all ranks, and its label's logit, 0 where another rank
-// has the label.
+// A token's sum of exponentials relative to the maximum of all ranks, and its label's logit, 0 where another
+// rank has the label.
 template <class T, int N>
 __global__ __launch_bounds__(kThreads) void sum_kernel(device::CrossEntropyPart a) {
   __shared__ float parts[kWarps];

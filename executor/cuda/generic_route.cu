@@ -1,5 +1,5 @@
-// Routers. Scores have the host's bits (executor/kernels/lanes.hpp says the same exponential and sums lanes in the
-// same order), so that equal ones are equal here too and picks don't depend on who made them.
+// Routers. Scores have the host's bits (executor/kernels/lanes.hpp says the same exponential and sums lanes
+// in the same order), so that equal ones are equal here too and picks don't depend on who made them.
 
 #include "executor/cuda/generic_device.cuh"
 
@@ -47,14 +47,16 @@ __device__ void scores_of(const Array& logits, std::int64_t token, int experts, 
   float largest = -INFINITY;
   for (int e = lane; e < experts; e += kWarp) largest = fmaxf(largest, read_float(logits, at + e));
   largest = warp_max(largest);
-  for (int e = lane; e < experts; e += kWarp) scores[e] = exp_of_host(__fsub_rn(read_float(logits, at + e), largest));
+  for (int e = lane; e < experts; e += kWarp)
+    scores[e] = exp_of_host(__fsub_rn(read_float(logits, at + e), largest));
   __syncwarp();
   float sum = 0;
   if (lane < kHostLanes) {
     for (int e = lane; e < experts; e += kHostLanes) sum = __fadd_rn(sum, scores[e]);
   }
 #pragma unroll
-  for (int half = kHostLanes / 2; half > 0; half /= 2) sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, half));
+  for (int half = kHostLanes / 2; half > 0; half /= 2)
+    sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, half));
   const float factor = __fdiv_rn(1.0f, __shfl_sync(kAllLanes, sum, 0));
   __syncwarp();
   for (int e = lane; e < experts; e += kWarp) scores[e] = __fmul_rn(factor, scores[e]);

@@ -18,7 +18,8 @@ template <class T, int N>
 __global__ __launch_bounds__(kThreads) void merge_kernel(device::AttentionMerge a, std::int64_t rows) {
   const std::int64_t row = blockIdx.x * std::int64_t{kWarps} + threadIdx.x / kWarp;
   if (row >= rows) return;
-  const std::int64_t head = row % a.heads, query = row / a.heads % a.queries, batch = row / a.heads / a.queries;
+  const std::int64_t head = row % a.heads, query = row / a.heads % a.queries,
+                     batch = row / a.heads / a.queries;
   const std::int64_t at = (batch * a.heads + head) * a.queries + query;
   const float lse = a.lse[at], block = a.lse_block[at], largest = fmaxf(lse, block);
   const bool none = largest == -INFINITY;
@@ -73,9 +74,11 @@ template <class Unit>
 void launch_head_concat(const device::HeadConcat& a, Stream stream) {
   const std::int64_t rows = a.tokens * a.heads, share = a.heads / a.shared;
   const std::int64_t of_unit = static_cast<std::int64_t>(sizeof(Unit)) / size_bytes(a.z.dtype);
-  Unit *const x = elements_of<Unit>(a.x), *const y = elements_of<Unit>(a.y), *const z = elements_of<Unit>(a.z);
+  Unit *const x = elements_of<Unit>(a.x), *const y = elements_of<Unit>(a.y),
+              *const z = elements_of<Unit>(a.z);
   const auto kernel = a.back ? head_concat_kernel<Unit, true> : head_concat_kernel<Unit, false>;
-  kernel<<<blocks_of(rows, kWarps), kThreads, 0, stream>>>(x, y, z, rows, share, a.c / of_unit, a.e / of_unit);
+  kernel<<<blocks_of(rows, kWarps), kThreads, 0, stream>>>(x, y, z, rows, share, a.c / of_unit,
+                                                           a.e / of_unit);
 }
 
 // ---- Tables of positions. Position p uses row p of the table. A block has a row.
@@ -106,7 +109,9 @@ __global__ __launch_bounds__(kThreads) void add_positions_grad_kernel(device::Ad
 
 // ---- Gates. A block has a row.
 
-__device__ float opening(const Array& gate, std::int64_t row) { return 1 / (1 + expf(-read_float(gate, row))); }
+__device__ float opening(const Array& gate, std::int64_t row) {
+  return 1 / (1 + expf(-read_float(gate, row)));
+}
 
 template <class T, int N>
 __global__ __launch_bounds__(kThreads) void row_gate_kernel(device::RowGate a) {

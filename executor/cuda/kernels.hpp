@@ -1,10 +1,12 @@
 #pragma once
-// The kernels that every step runs, each from the struct that says what it does (executor/device/launch.hpp). What
-// they mean is the host backend's (executor/kernels), up to the order of sums and the last bits of exponentials.
+// The kernels that every step runs, each from the struct that says what it does (executor/device/launch.hpp).
+// What they mean is the host backend's (executor/kernels), up to the order of sums and the last bits of
+// exponentials.
 //
-// launch() only enqueues: it allocates nothing and waits for nothing, so all may be captured in a graph. Sums have
-// a fixed order: a launch on the same GPU repeats bit by bit. THROWS Error(kRuntime) for types that a kernel has no
-// version for, and where CUDA refuses a launch. Addresses need the alignment of their elements; 16 bytes are faster.
+// launch() only enqueues: it allocates nothing and waits for nothing, so all may be captured in a graph. Sums
+// have a fixed order: a launch on the same GPU repeats bit by bit. THROWS Error(kRuntime) for types that a
+// kernel has no version for, and where CUDA refuses a launch. Addresses need the alignment of their elements;
+// 16 bytes are faster.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +16,9 @@
 
 namespace orrery::cuda {
 
-// Device memory that belongs to one launch for as long as it may be run, made before the first. The host writes
-// table_bytes() bytes and copies them to an address aligned to 256 bytes; launches that have the same table (same_table) may
-// share it.
+// Device memory that belongs to one launch for as long as it may be run, made before the first. The host
+// writes table_bytes() bytes and copies them to an address aligned to 256 bytes; launches that have the same
+// table (same_table) may share it.
 template <class Launch>
 std::int64_t table_bytes(const Launch&) {
   return 0;
@@ -37,8 +39,8 @@ bool same_table(const Launch&, const Launch&) {
 }
 bool same_table(const device::Rope&, const device::Rope&);
 
-// Scratch that launches of one stream may share, aligned to 256 bytes. REQUIRES: the device that will run it is the
-// current one.
+// Scratch that launches of one stream may share, aligned to 256 bytes. REQUIRES: the device that will run it
+// is the current one.
 template <class Launch>
 std::int64_t workspace_bytes(const Launch&) {
   return 0;

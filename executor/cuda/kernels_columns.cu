@@ -6,7 +6,7 @@
 namespace orrery::cuda {
 namespace {
 
-constexpr int kSumGroups = 16;  // Warps of a block, each with every sixteenth partial row.
+constexpr int kSumGroups = 32;  // Warps of a block, each with every 32nd partial row.
 
 template <class G>
 __global__ void __launch_bounds__(kSumGroups* kWarp)
@@ -50,8 +50,8 @@ void sum_partials(const float* partials, std::int64_t count, std::int64_t width,
   with_type(to.dtype, "sum_partials", [&](auto tag) {
     using G = typename decltype(tag)::Type;
     const auto blocks = static_cast<unsigned>(divide_up(width, kWarp));
-    sum_partials_kernel<G><<<blocks, kSumGroups * kWarp, 0, stream>>>(partials, count, width, typed<G>(to.data),
-                                                                     accumulate);
+    sum_partials_kernel<G>
+        <<<blocks, kSumGroups * kWarp, 0, stream>>>(partials, count, width, typed<G>(to.data), accumulate);
   });
   check_launch("sum_partials");
 }

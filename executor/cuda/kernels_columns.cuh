@@ -1,6 +1,6 @@
 #pragma once
-// Sums over rows, column by column, in two stages: blocks sum chunks of rows into partial rows of fp32, then the
-// partial rows are summed in order.
+// Sums over rows, column by column, in two stages: blocks sum chunks of rows into partial rows of fp32, then
+// the partial rows are summed in order.
 
 #include "executor/cuda/kernels_device.cuh"
 #include "executor/device/launch.hpp"
@@ -18,7 +18,8 @@ inline std::int64_t column_tiles(std::int64_t width, int n) { return divide_up(w
 
 // Chunks of rows: some blocks for each multiprocessor, and no fewer than four rows for a warp.
 inline std::int64_t column_chunks(std::int64_t rows, std::int64_t width, int n) {
-  const std::int64_t wanted = divide_up(4 * static_cast<std::int64_t>(multiprocessors()), column_tiles(width, n));
+  const std::int64_t wanted =
+      divide_up(4 * static_cast<std::int64_t>(multiprocessors()), column_tiles(width, n));
   const std::int64_t most = divide_up(rows, 4 * kColumnWarps);
   return wanted < most ? wanted : (most > 0 ? most : 1);
 }
@@ -26,7 +27,8 @@ inline std::int64_t column_chunks(std::int64_t rows, std::int64_t width, int n) 
 // partials[chunk][width] = Σ op.value<N>(row, column) over the chunk's rows.
 template <int N, class Op>
 __global__ void __launch_bounds__(kColumnWarps* kWarp)
-    column_partials(const Op op, std::int64_t rows, std::int64_t width, std::int64_t chunk_rows, float* partials) {
+    column_partials(const Op op, std::int64_t rows, std::int64_t width, std::int64_t chunk_rows,
+                    float* partials) {
   __shared__ float sums[kColumnWarps][kWarp * N];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * kWarp * N;
@@ -57,11 +59,12 @@ __global__ void __launch_bounds__(kColumnWarps* kWarp)
 
 // `partials`: column_chunks() · width floats. REQUIRES: width is a multiple of N.
 template <int N, class Op>
-void sum_columns(const Op& op, std::int64_t rows, std::int64_t width, float* partials, const device::Array& to,
-                 bool accumulate, const char* name, Stream stream) {
+void sum_columns(const Op& op, std::int64_t rows, std::int64_t width, float* partials,
+                 const device::Array& to, bool accumulate, const char* name, Stream stream) {
   const std::int64_t chunks = column_chunks(rows, width, N);
   const dim3 grid(static_cast<unsigned>(column_tiles(width, N)), static_cast<unsigned>(chunks));
-  column_partials<N><<<grid, kColumnWarps * kWarp, 0, stream>>>(op, rows, width, divide_up(rows, chunks), partials);
+  column_partials<N>
+      <<<grid, kColumnWarps * kWarp, 0, stream>>>(op, rows, width, divide_up(rows, chunks), partials);
   check_launch(name);
   sum_partials(partials, chunks, width, to, accumulate, stream);
 }

@@ -1,6 +1,7 @@
 #pragma once
-// What the kernels share on the device: types to floats and back, 16-byte accesses, sums of a warp and of a block, and
-// the loop of everything that goes element by element. And on the host: types as template arguments.
+// What the kernels share on the device: types to floats and back, 16-byte accesses, sums of a warp and of a
+// block, and the loop of everything that goes element by element. And on the host: types as template
+// arguments.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -175,8 +176,9 @@ __device__ __forceinline__ float block_max(float x, float* shared) {
 // ---- Element by element.
 //
 // An Op has `template <int N> struct Loaded`, `load<N>(i)`, which reads what elements [i, i + N) need, and
-// `finish<N>(i, loaded)`, which works them out and writes them. All loads of a thread are under way before its first
-// store. Elements may be written over what they were made from, as each is read and written by one thread.
+// `finish<N>(i, loaded)`, which works them out and writes them. All loads of a thread are under way before
+// its first store. Elements may be written over what they were made from, as each is read and written by one
+// thread.
 
 inline constexpr int kEachThreads = 256;
 

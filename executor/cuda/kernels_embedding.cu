@@ -1,7 +1,8 @@
-// Rows of a table, and the table's gradient. For the gradient tokens are sorted by id, without changing the order of equal ones, and
-// cut into chunks of as many as a warp has threads. A run of equal ids that lies in one chunk is summed and added to
-// the table's row there; one that crosses borders leaves a partial row in each chunk, which a second kernel sums in
-// order. So an id that every token has takes no longer than one that few have.
+// Rows of a table, and the table's gradient. For the gradient tokens are sorted by id, without changing the
+// order of equal ones, and cut into chunks of as many as a warp has threads. A run of equal ids that lies in
+// one chunk is summed and added to the table's row there; one that crosses borders leaves a partial row in
+// each chunk, which a second kernel sums in order. So an id that every token has takes no longer than one
+// that few have.
 
 #include <cub/device/device_radix_sort.cuh>
 
@@ -82,7 +83,8 @@ struct GradRows {
   const std::int32_t* places;
   const T* dy;
   G* table;
-  // Partial rows by chunk: of the run that comes in from the chunk before, and of the one that begins here and goes on.
+  // Partial rows by chunk: of the run that comes in from the chunk before, and of the one that begins here
+  // and goes on.
   float *heads, *tails;
   std::int64_t tokens, width;
   std::uint32_t entries;
@@ -145,8 +147,8 @@ __global__ void __launch_bounds__(kRowThreads) embedding_chunks(const GradRows<T
 }
 
 // The first place at or behind `from` whose key is larger.
-__device__ __forceinline__ std::int64_t end_of_run(const std::uint32_t* keys, std::int64_t from, std::int64_t tokens,
-                                                   std::uint32_t key) {
+__device__ __forceinline__ std::int64_t end_of_run(const std::uint32_t* keys, std::int64_t from,
+                                                   std::int64_t tokens, std::uint32_t key) {
   std::int64_t low = from, high = tokens;
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
@@ -159,8 +161,8 @@ __device__ __forceinline__ std::int64_t end_of_run(const std::uint32_t* keys, st
   return low;
 }
 
-// A block adds up the run that begins in its chunk and goes on beyond, if there is one, in kWarp · N columns: its warps
-// take every eighth partial row, and are summed in order.
+// A block adds up the run that begins in its chunk and goes on beyond, if there is one, in kWarp · N columns:
+// its warps take every eighth partial row, and are summed in order.
 template <class T, class G, int N>
 __global__ void __launch_bounds__(kRowThreads) embedding_runs(const GradRows<T, G> a) {
   __shared__ float sums[kRowWarps][kWarp * N];
@@ -257,7 +259,8 @@ void launch_grad(const device::EmbeddingGrad& e, const GradRows<T, G>& rows, Str
   check_launch("embedding_grad");
   if (chunks < 2) return;
   // Four columns of fp32 to a thread.
-  const dim3 runs(static_cast<unsigned>(chunks), static_cast<unsigned>(divide_up(e.width, kWarp * (wide ? 4 : 1))));
+  const dim3 runs(static_cast<unsigned>(chunks),
+                  static_cast<unsigned>(divide_up(e.width, kWarp * (wide ? 4 : 1))));
   if (wide) {
     embedding_runs<T, G, 4><<<runs, kRowThreads, 0, stream>>>(rows);
   } else {
@@ -295,12 +298,13 @@ void launch(const device::EmbeddingGrad& e, const std::byte*, std::byte* workspa
   auto* const places = typed<std::int32_t>(workspace + w.places);
   auto* const sorted_places = typed<std::int32_t>(workspace + w.sorted_places);
   const auto blocks = static_cast<unsigned>(divide_up(e.tokens, kRowThreads));
-  embedding_keys<<<blocks, kRowThreads, 0, stream>>>(ids_of(e.ids, e.first_entry, e.entries), e.tokens, keys, places);
+  embedding_keys<<<blocks, kRowThreads, 0, stream>>>(ids_of(e.ids, e.first_entry, e.entries), e.tokens, keys,
+                                                     places);
   check_launch("embedding_grad's keys");
   std::size_t bytes = w.sort_bytes;
-  const cudaError_t error = cub::DeviceRadixSort::SortPairs(workspace + w.sort, bytes, keys, sorted_keys, places,
-                                                            sorted_places, static_cast<int>(e.tokens), 0,
-                                                            key_bits(e.entries), stream);
+  const cudaError_t error =
+      cub::DeviceRadixSort::SortPairs(workspace + w.sort, bytes, keys, sorted_keys, places, sorted_places,
+                                      static_cast<int>(e.tokens), 0, key_bits(e.entries), stream);
   check_call(error, "sorting an embedding's tokens");
   with_type(e.dy.dtype, "embedding_grad", [&](auto of_dy) {
     using T = typename decltype(of_dy)::Type;
@@ -308,8 +312,8 @@ void launch(const device::EmbeddingGrad& e, const std::byte*, std::byte* workspa
       using G = typename decltype(of_table)::Type;
       launch_grad<T, G>(e,
                         {sorted_keys, sorted_places, typed<const T>(e.dy.data), typed<G>(e.table.data),
-                         typed<float>(workspace + w.heads), typed<float>(workspace + w.tails), e.tokens, e.width,
-                         static_cast<std::uint32_t>(e.entries)},
+                         typed<float>(workspace + w.heads), typed<float>(workspace + w.tails), e.tokens,
+                         e.width, static_cast<std::uint32_t>(e.entries)},
                         stream);
     });
   });

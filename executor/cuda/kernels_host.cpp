@@ -35,7 +35,8 @@ void check_launch(const char* kernel) {
 void check_call(int error, const char* what) {
   if (error == cudaSuccess) return;
   const auto code = static_cast<cudaError_t>(error);
-  fail(ErrorKind::kRuntime, "CUDA: {} failed: {} ({})", what, cudaGetErrorName(code), cudaGetErrorString(code));
+  fail(ErrorKind::kRuntime, "CUDA: {} failed: {} ({})", what, cudaGetErrorName(code),
+       cudaGetErrorString(code));
 }
 
 void refuse_type(const char* kernel, DType type) {

@@ -17,7 +17,9 @@ constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b
 
 // Tables and parts of workspaces begin at multiples of this.
 inline constexpr std::int64_t kPartAlignment = 256;
-constexpr std::int64_t align_part(std::int64_t bytes) { return divide_up(bytes, kPartAlignment) * kPartAlignment; }
+constexpr std::int64_t align_part(std::int64_t bytes) {
+  return divide_up(bytes, kPartAlignment) * kPartAlignment;
+}
 
 // Whether 16-byte accesses may begin at all of these; null counts as aligned.
 inline bool all_aligned(std::initializer_list<const void*> addresses, std::uintptr_t bytes = 16) {

@@ -1,5 +1,5 @@
-// Cross-entropy over rows of logits, a block for each. Rows of any length are read by 16 bytes: what lies before the first aligned
-// address and after the last is read element by element.
+// Cross-entropy over rows of logits, a block for each. Rows of any length are read by 16 bytes: what lies
+// before the first aligned address and after the last is read element by element.
 
 #include <cmath>
 
@@ -24,8 +24,8 @@ __device__ __forceinline__ Span wide_part(const T* row, std::int64_t count) {
   return {head, head + (count - head) / N * N};
 }
 
-// Σ 2^(x log2 e − top) of what was seen, `top` being the largest x log2 e. The product with log2 e and the subtraction are
-// one operation, so that rounding `top` costs nothing: it is added again as it is.
+// Σ 2^(x log2 e − top) of what was seen, `top` being the largest x log2 e. The product with log2 e and the
+// subtraction are one operation, so that rounding `top` costs nothing: it is added again as it is.
 struct Exponentials {
   float top = -1e30f;  // Below every logit, and no −∞, whose difference with itself is no number.
   float sum = 0;
@@ -135,16 +135,17 @@ struct GradOfRow {
 // `wide`: logits and their gradient lie equally within 16 bytes.
 template <class T>
 __global__ void __launch_bounds__(kLossThreads)
-    cross_entropy_grad_kernel(const T* logits, T* dlogits, Labels labels, std::int64_t vocab, std::int64_t real,
-                              const float* lse, float weight, bool wide) {
+    cross_entropy_grad_kernel(const T* logits, T* dlogits, Labels labels, std::int64_t vocab,
+                              std::int64_t real, const float* lse, float weight, bool wide) {
   constexpr int N = kWide<T>, kUnroll = 2;
   constexpr std::int64_t kStride = static_cast<std::int64_t>(kLossThreads) * N;
   const std::int64_t token = blockIdx.x;
-  const GradOfRow<T> row = {logits + token * vocab, dlogits + token * vocab, lse[token], weight, labels.of(token),
-                            real};
+  const GradOfRow<T> row = {
+      logits + token * vocab, dlogits + token * vocab, lse[token], weight, labels.of(token), real};
   Span span = wide_part(row.from, vocab);
   if (!wide) span = {vocab, vocab};
-  for (std::int64_t i = threadIdx.x; i < span.head; i += kLossThreads) row.template write<1>(i, load_packed<1>(row.from + i));
+  for (std::int64_t i = threadIdx.x; i < span.head; i += kLossThreads)
+    row.template write<1>(i, load_packed<1>(row.from + i));
   std::int64_t i = span.head + static_cast<std::int64_t>(threadIdx.x) * N;
   for (; i + (kUnroll - 1) * kStride < span.end; i += kUnroll * kStride) {
     Packed<T, N> x[kUnroll];
@@ -154,15 +155,19 @@ __global__ void __launch_bounds__(kLossThreads)
     for (int u = 0; u < kUnroll; ++u) row.template write<N>(i + u * kStride, x[u]);
   }
   for (; i < span.end; i += kStride) row.template write<N>(i, load_packed<N>(row.from + i));
-  for (i = span.end + threadIdx.x; i < vocab; i += kLossThreads) row.template write<1>(i, load_packed<1>(row.from + i));
+  for (i = span.end + threadIdx.x; i < vocab; i += kLossThreads)
+    row.template write<1>(i, load_packed<1>(row.from + i));
 }
 
 Labels labels_of(const device::Array& labels, std::int64_t first_entry) {
-  if (labels.dtype != DType::kInt64 && labels.dtype != DType::kInt32) refuse_type("cross_entropy's labels", labels.dtype);
+  if (labels.dtype != DType::kInt64 && labels.dtype != DType::kInt32)
+    refuse_type("cross_entropy's labels", labels.dtype);
   return {labels.data, labels.dtype == DType::kInt64, first_entry};
 }
 
-std::int64_t real_of(std::int64_t real, std::int64_t vocab) { return real < 0 ? 0 : (real < vocab ? real : vocab); }
+std::int64_t real_of(std::int64_t real, std::int64_t vocab) {
+  return real < 0 ? 0 : (real < vocab ? real : vocab);
+}
 
 }  // namespace
 
@@ -195,8 +200,8 @@ void launch(const device::CrossEntropyGrad& c, const std::byte*, std::byte*, Str
   with_type(c.logits.dtype, "cross_entropy_grad", [&](auto tag) {
     using T = typename decltype(tag)::Type;
     cross_entropy_grad_kernel<T><<<static_cast<unsigned>(c.tokens), kLossThreads, 0, stream>>>(
-        typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels, c.vocab, real_of(c.real, c.vocab), c.lse,
-        weight, wide);
+        typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels, c.vocab, real_of(c.real, c.vocab),
+        c.lse, weight, wide);
   });
   check_launch("cross_entropy_grad");
 }

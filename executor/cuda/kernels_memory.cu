@@ -8,7 +8,8 @@
 namespace orrery::cuda {
 namespace {
 
-// Elements of a thread's access where types differ: four, which is 16 bytes of fp32; where all are narrow, eight.
+// Elements of a thread's access where types differ: four, which is 16 bytes of fp32; where all are narrow,
+// eight.
 template <class... Types>
 inline constexpr int kMixed = (... || (sizeof(Types) == 4)) ? 4 : 8;
 
@@ -168,9 +169,10 @@ void launch(const device::AddScaled& a, const std::byte*, std::byte*, Stream str
     const T* const x = typed<const T>(a.x.data);
     if (a.addend) {
       const AddOp<T> op = {x, typed<const T>(a.addend.data), typed<T>(a.y.data), a.scale};
-      launch_each<kWide<T>>(op, a.elements, wide, "add_scaled", stream);
+      launch_each<kWide<T>, 2>(op, a.elements, wide, "add_scaled", stream);
     } else {
-      launch_each<kWide<T>, 2>(ScaleOp<T>{x, typed<T>(a.y.data), a.scale}, a.elements, wide, "add_scaled", stream);
+      launch_each<kWide<T>, 2>(ScaleOp<T>{x, typed<T>(a.y.data), a.scale}, a.elements, wide, "add_scaled",
+                               stream);
     }
   });
 }
@@ -200,8 +202,9 @@ void launch(const device::Zero& z, const std::byte*, std::byte*, Stream stream) 
 
 void launch(const device::CopyBytes& c, const std::byte*, std::byte*, Stream stream) {
   if (c.bytes == 0 || c.to == c.from) return;
-  check_call(cudaMemcpyAsync(c.to, c.from, static_cast<std::size_t>(c.bytes), cudaMemcpyDeviceToDevice, stream),
-             "copying device memory");
+  check_call(
+      cudaMemcpyAsync(c.to, c.from, static_cast<std::size_t>(c.bytes), cudaMemcpyDeviceToDevice, stream),
+      "copying device memory");
 }
 
 void launch(const device::CopyRows& c, const std::byte*, std::byte*, Stream stream) {

@@ -1,5 +1,5 @@
-// Norms, forward. A row is held in registers by a warp or by a block; rows that are too wide for that, or not aligned, are
-// read again from the cache.
+// Norms, forward. A row is held in registers by a warp or by a block; rows that are too wide for that, or not
+// aligned, are read again from the cache.
 
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/kernels_device.cuh"
@@ -47,7 +47,8 @@ __device__ __forceinline__ Packed<T, N> added(const Packed<T, N>& x, const Packe
   return pack<T, N>(sum);
 }
 
-// kGroup threads hold a row, kVectors accesses of 16 bytes each: a warp, of which a block has four, or a block.
+// kGroup threads hold a row, kVectors accesses of 16 bytes each: a warp, of which a block has four, or a
+// block.
 template <int kGroup>
 inline constexpr int kNormThreads = kGroup == kWarp ? 4 * kWarp : kGroup;
 
@@ -105,8 +106,8 @@ __global__ void __launch_bounds__(kNormThreads<kGroup>) norm_held(const NormArra
   }
 }
 
-// Any width: a block goes through its row for each of the sums and for the result. The sum with the residual is read
-// back from where it was written, by the thread that wrote it.
+// Any width: a block goes through its row for each of the sums and for the result. The sum with the residual
+// is read back from where it was written, by the thread that wrote it.
 constexpr int kReadThreads = 256;
 
 template <class T, int N>
@@ -119,7 +120,8 @@ __global__ void __launch_bounds__(kReadThreads) norm_read(const NormArrays<T> a)
   if (a.residual != nullptr) {
     T* const sum = a.sum + row * a.width;
     for (int c = first; c < a.width; c += kStride) {
-      store_packed<N>(sum + c, added<N, T>(load_packed<N>(x + c), load_packed<N>(a.residual + row * a.width + c)));
+      store_packed<N>(sum + c,
+                      added<N, T>(load_packed<N>(x + c), load_packed<N>(a.residual + row * a.width + c)));
     }
     x = sum;
   }

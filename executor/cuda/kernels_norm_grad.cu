@@ -1,6 +1,6 @@
-// Gradients of norms. One pass over memory where a row fits into a block's registers: blocks go over rows, with the
-// next row on its way while one is worked on, and keep sums for the weight and the bias. Other rows take a pass for dx and
-// the rows' statistics, then one for the columns' sums.
+// Gradients of norms. One pass over memory where a row fits into a block's registers: blocks go over rows,
+// with the next row on its way while one is worked on, and keep sums for the weight and the bias. Other rows
+// take a pass for dx and the rows' statistics, then one for the columns' sums.
 
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/kernels_columns.cuh"
@@ -18,8 +18,8 @@ struct GradArrays {
   float epsilon;
 };
 
-// kCount sums over a group of kWarps warps. `shared` changes from call to call between two places, so that one barrier
-// is enough: who writes a place again has been through the barrier of the other.
+// kCount sums over a group of kWarps warps. `shared` changes from call to call between two places, so that
+// one barrier is enough: who writes a place again has been through the barrier of the other.
 constexpr int kMostSums = 3;
 
 template <int kWarps, int kCount>
@@ -51,10 +51,13 @@ template <int kGroup>
 inline constexpr int kGradThreads = kGroup == kWarp ? 4 * kWarp : kGroup;
 // Threads of a multiprocessor: as many as registers allow.
 template <int kVectors>
-inline constexpr int kResidentThreads = kVectors == 1 ? 640 : kVectors == 2 ? 512 : 384;
+inline constexpr int kResidentThreads = kVectors == 1   ? 640
+                                        : kVectors == 2 ? 512
+                                                        : 384;
 template <int kGroup, int kVectors>
 inline constexpr int kGradBlocks =
-    kResidentThreads<kVectors> / kGradThreads<kGroup> > 0 ? kResidentThreads<kVectors> / kGradThreads<kGroup> : 1;
+    kResidentThreads<kVectors> / kGradThreads<kGroup> > 0 ? kResidentThreads<kVectors> / kGradThreads<kGroup>
+                                                          : 1;
 
 template <class T, int kVectors>
 struct Row {
@@ -92,8 +95,8 @@ class HeldGrad {
   }
 
   // `shared`: two places of sums; `turn` says which is next.
-  __device__ __forceinline__ RowFactors factors(const Row<T, kVectors>& row, float (*shared)[kWarps][kMostSums],
-                                                int& turn) const {
+  __device__ __forceinline__ RowFactors factors(const Row<T, kVectors>& row,
+                                                float (*shared)[kWarps][kMostSums], int& turn) const {
     const float count = static_cast<float>(a.width);
     float mean = 0;
     if constexpr (kLayer) {
@@ -130,13 +133,23 @@ class HeldGrad {
     return {mean, scale, level, sums[1] * scale / count};
   }
 
-  __device__ __forceinline__ void write(const Row<T, kVectors>& row, const RowFactors& f, std::int64_t at) {
+  // Asked for before the sums, whose time it then takes to come.
+  __device__ __forceinline__ void read_residual(Packed<T, N> (&to)[kVectors], std::int64_t row) const {
+    if (a.residual == nullptr) return;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (inside(v)) to[v] = load_packed<N>(a.residual + row * a.width + column(v));
+    }
+  }
+
+  __device__ __forceinline__ void write(const Row<T, kVectors>& row, const Packed<T, N> (&residual)[kVectors],
+                                        const RowFactors& f, std::int64_t at) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (!inside(v)) continue;
       const Floats<N> x = unpack<N>(row.x[v]), dy = unpack<N>(row.dy[v]), d = scaled(row, v);
       Floats<N> result = {};
-      if (a.residual != nullptr) result = load<N>(a.residual + at * a.width + column(v));
+      if (a.residual != nullptr) result = unpack<N>(residual[v]);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float normed = (x.at[i] - f.mean) * f.scale;
@@ -149,7 +162,8 @@ class HeldGrad {
   }
 
   // A block's warps one after the other into `sums`, then all of it to the block's partial row.
-  __device__ __forceinline__ void finish(const Floats<N> (&mine)[kVectors], float* partials, float* sums) const {
+  __device__ __forceinline__ void finish(const Floats<N> (&mine)[kVectors], float* partials,
+                                         float* sums) const {
     float* const to = partials + static_cast<std::int64_t>(blockIdx.x) * a.width;
     if constexpr (kRows == 1) {
 #pragma unroll
@@ -196,8 +210,10 @@ __global__ void __launch_bounds__(kGradThreads<kGroup>, (kGradBlocks<kGroup, kVe
   held.read(row, at);
   for (; at < a.rows; at += stride) {
     held.read(next, at + stride);
+    Packed<T, Held::N> residual[kVectors];
+    held.read_residual(residual, at);
     const RowFactors factors = held.factors(row, shared, turn);
-    held.write(row, factors, at);
+    held.write(row, residual, factors, at);
     row = next;
   }
   if (a.dweight != nullptr) held.finish(held.dweight, a.dweight, sums);
@@ -210,7 +226,8 @@ constexpr int kReadThreads = 256;
 
 // dx, and (mean, scale) of each row for the columns' sums.
 template <class T, int N>
-__global__ void __launch_bounds__(kReadThreads) norm_grad_read(const GradArrays<T> a, bool layer, float2* statistics) {
+__global__ void __launch_bounds__(kReadThreads)
+    norm_grad_read(const GradArrays<T> a, bool layer, float2* statistics) {
   __shared__ float shared[kReadThreads / kWarp];
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * a.width;
   const int first = static_cast<int>(threadIdx.x) * N;
@@ -354,13 +371,19 @@ template <class T>
 void launch_grad(const device::NormGrad& n, std::byte* workspace, Stream stream) {
   const Choice choice = choose(n);
   const bool layer = n.kind == device::NormKind::kLayer;
-  GradArrays<T> a = {typed<const T>(n.x.data),        typed<const T>(n.weight.data),
-                     typed<const T>(n.dy.data),       typed<const T>(n.residual.data),
-                     typed<T>(n.dx.data),             nullptr,
-                     nullptr,                         n.rows,
-                     static_cast<int>(n.width),       n.epsilon};
+  GradArrays<T> a = {typed<const T>(n.x.data),
+                     typed<const T>(n.weight.data),
+                     typed<const T>(n.dy.data),
+                     typed<const T>(n.residual.data),
+                     typed<T>(n.dx.data),
+                     nullptr,
+                     nullptr,
+                     n.rows,
+                     static_cast<int>(n.width),
+                     n.epsilon};
   if (choice.group == 0) {
-    return choice.wide ? launch_read<T, kWide<T>>(n, a, workspace, stream) : launch_read<T, 1>(n, a, workspace, stream);
+    return choice.wide ? launch_read<T, kWide<T>>(n, a, workspace, stream)
+                       : launch_read<T, 1>(n, a, workspace, stream);
   }
   // Without a mean the bias still has a gradient: sums of its own.
   const bool bias_apart = n.dbias && !layer;

@@ -1,5 +1,5 @@
-// AdamW over all of a rank's parameters in one launch, and the sum of squares that clipping asks for. Both take pieces of arrays
-// from a table (kernels_tables.hpp).
+// AdamW over all of a rank's parameters in one launch, and the sum of squares that clipping asks for. Both
+// take pieces of arrays from a table (kernels_tables.hpp).
 
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/kernels_device.cuh"
@@ -15,14 +15,22 @@ struct Factors {
 };
 
 // As host::Performer scales gradients: the coefficient is at most 1, and 1e-6 keeps it finite.
-__device__ __forceinline__ Factors factors_of(const device::StepScalars& s, const double* norm_squared, bool decays) {
+__device__ __forceinline__ Factors factors_of(const device::StepScalars& s, const double* norm_squared,
+                                              bool decays) {
   double scale = s.gradient_scale;
   if (s.clip_norm > 0 && norm_squared != nullptr) {
     const double clip = s.clip_norm / (sqrt(*norm_squared) * scale + 1e-6);
     if (clip < 1) scale *= clip;
   }
-  return {static_cast<float>(scale), s.beta1,           1 - s.beta1, s.beta2, 1 - s.beta2, -s.step_size,
-          s.inverse_bias2,           s.epsilon,         decays ? 1 - s.decay : 1.0f};
+  return {static_cast<float>(scale),
+          s.beta1,
+          1 - s.beta1,
+          s.beta2,
+          1 - s.beta2,
+          -s.step_size,
+          s.inverse_bias2,
+          s.epsilon,
+          decays ? 1 - s.decay : 1.0f};
 }
 
 // N elements from i on, operation by operation as executor/kernels/loops_body.hpp has them.
@@ -62,7 +70,8 @@ template <class G>
 __device__ __forceinline__ void update_weights(const UpdateEntry& e, const Factors& f, std::int64_t first,
                                                std::int64_t last) {
   if (e.weights == nullptr) return update_piece<G, float>(e, f, first, last);
-  if (e.weights_type == static_cast<std::int32_t>(DType::kBf16)) return update_piece<G, Bf16>(e, f, first, last);
+  if (e.weights_type == static_cast<std::int32_t>(DType::kBf16))
+    return update_piece<G, Bf16>(e, f, first, last);
   update_piece<G, Fp16>(e, f, first, last);
 }
 
@@ -131,7 +140,8 @@ __global__ void __launch_bounds__(kUpdateThreads)
 
 constexpr int kLastThreads = 1024;
 
-__global__ void __launch_bounds__(kLastThreads) squares_sum(const double* partials, std::int64_t count, double* to) {
+__global__ void __launch_bounds__(kLastThreads)
+    squares_sum(const double* partials, std::int64_t count, double* to) {
   __shared__ double shared[kLastThreads / kWarp];
   double sum = 0;
 #pragma unroll 4
@@ -146,8 +156,8 @@ void launch(const device::AdamW& update, const std::byte* table, std::byte*, Str
   const std::int64_t pieces = pieces_of(update);
   if (pieces == 0) return;
   adamw_kernel<<<static_cast<unsigned>(pieces), kUpdateThreads, 0, stream>>>(
-      reinterpret_cast<const UpdateEntry*>(table), reinterpret_cast<const Piece*>(table + pieces_offset(update)),
-      update.scalars, update.norm_squared);
+      reinterpret_cast<const UpdateEntry*>(table),
+      reinterpret_cast<const Piece*>(table + pieces_offset(update)), update.scalars, update.norm_squared);
   check_launch("adamw");
 }
 
@@ -156,8 +166,8 @@ void launch(const device::SumSquares& sum, const std::byte* table, std::byte* wo
   auto* const partials = typed<double>(workspace);
   if (pieces > 0) {
     squares_kernel<<<static_cast<unsigned>(pieces), kUpdateThreads, 0, stream>>>(
-        reinterpret_cast<const SquaresEntry*>(table), reinterpret_cast<const Piece*>(table + pieces_offset(sum)),
-        partials);
+        reinterpret_cast<const SquaresEntry*>(table),
+        reinterpret_cast<const Piece*>(table + pieces_offset(sum)), partials);
     check_launch("sum_squares");
   }
   squares_sum<<<1, kLastThreads, 0, stream>>>(partials, pieces, sum.to);

@@ -20,7 +20,7 @@ struct RopeArrays {
 
 // N pairs at once. `lanes`: threads for one head, a power of two up to a warp; the others take further heads.
 template <class T, int N>
-__global__ void __launch_bounds__(kRopeThreads) rope_kernel(const RopeArrays<T> a, int lanes) {
+__global__ void __launch_bounds__(kRopeThreads, 3) rope_kernel(const RopeArrays<T> a, int lanes) {
   const std::int64_t token =
       static_cast<std::int64_t>(blockIdx.x) * (kRopeThreads / kWarp) + threadIdx.x / kWarp;
   if (token >= a.tokens) return;
@@ -29,16 +29,18 @@ __global__ void __launch_bounds__(kRopeThreads) rope_kernel(const RopeArrays<T> 
   const float2* const turns = a.turns + token % a.sequence * a.pairs;
   const std::int64_t begin = token * a.heads * a.width;
   for (int pair = lane * N; pair < a.pairs; pair += lanes * N) {
+    const Floats<2 * N> turn = load<2 * N>(reinterpret_cast<const float*>(turns + pair));
     float cosine[N], sine[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float2 turn = turns[pair + i];
-      cosine[i] = turn.x;
-      sine[i] = turn.y * a.direction;
+      cosine[i] = turn.at[2 * i];
+      sine[i] = turn.at[2 * i + 1] * a.direction;
     }
     for (int head = first_head; head < a.heads; head += 2 * head_step) {  // Two heads' loads under way.
       Packed<T, N> low[2], high[2];
-      const auto at = [&](int u) { return begin + static_cast<std::int64_t>(head + u * head_step) * a.width + pair; };
+      const auto at = [&](int u) {
+        return begin + static_cast<std::int64_t>(head + u * head_step) * a.width + pair;
+      };
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
         if (head + u * head_step >= a.heads) continue;
@@ -71,8 +73,8 @@ __global__ void __launch_bounds__(kRopeThreads) rope_kernel(const RopeArrays<T> 
 }
 
 // Positions that only the device knows: as host::RopeTable, from the turns of position 1.
-__global__ void __launch_bounds__(kRopeThreads)
-    rope_turns(const std::int64_t* positions, const double* one, std::int64_t sequence, int pairs, float2* turns) {
+__global__ void __launch_bounds__(kRopeThreads) rope_turns(const std::int64_t* positions, const double* one,
+                                                           std::int64_t sequence, int pairs, float2* turns) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kRopeThreads + threadIdx.x;
   if (i >= sequence * pairs) return;
   double sine = 0, cosine = 0;
@@ -99,16 +101,22 @@ void launch(const device::Rope& r, const std::byte* table, std::byte* workspace,
   if (r.positions != nullptr && pairs > 0) {
     auto* const made = reinterpret_cast<float2*>(workspace);
     const auto blocks = static_cast<unsigned>(divide_up(r.sequence * pairs, kRopeThreads));
-    rope_turns<<<blocks, kRopeThreads, 0, stream>>>(r.positions, reinterpret_cast<const double*>(table), r.sequence,
-                                                    static_cast<int>(pairs), made);
+    rope_turns<<<blocks, kRopeThreads, 0, stream>>>(r.positions, reinterpret_cast<const double*>(table),
+                                                    r.sequence, static_cast<int>(pairs), made);
     check_launch("rope_turns");
     turns = made;
   }
   with_type(r.x.dtype, "rope", [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    const RopeArrays<T> a = {typed<const T>(r.x.data),    typed<T>(r.y.data),         turns,
-                             tokens,                      r.sequence,                 static_cast<int>(r.heads),
-                             static_cast<int>(r.width),   static_cast<int>(pairs),    r.back ? -1.0f : 1.0f};
+    const RopeArrays<T> a = {typed<const T>(r.x.data),
+                             typed<T>(r.y.data),
+                             turns,
+                             tokens,
+                             r.sequence,
+                             static_cast<int>(r.heads),
+                             static_cast<int>(r.width),
+                             static_cast<int>(pairs),
+                             r.back ? -1.0f : 1.0f};
     constexpr int N = kWide<T>;
     if (pairs % N == 0 && r.width % N == 0 && all_aligned({r.x.data, r.y.data})) {
       launch_rope<T, N>(a, stream);

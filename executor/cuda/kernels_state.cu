@@ -17,7 +17,8 @@ __device__ __forceinline__ std::uint64_t mix(std::uint64_t x) {
 }
 
 __device__ __forceinline__ std::int64_t sum_of_parts(std::uint64_t bits) {
-  return static_cast<std::int64_t>((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48));
+  return static_cast<std::int64_t>((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) +
+                                   (bits >> 48));
 }
 
 template <class T>
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(kStateThreads)
   std::uint64_t sums[2] = {0, 0};
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kStateThreads + threadIdx.x; i < count;
        i += static_cast<std::int64_t>(gridDim.x) * kStateThreads) {
-    const std::uint64_t key = mix(first_name + static_cast<std::uint64_t>(i)) ^ static_cast<std::uint64_t>(from[i]);
+    const std::uint64_t key =
+        mix(first_name + static_cast<std::uint64_t>(i)) ^ static_cast<std::uint64_t>(from[i]);
     sums[0] += mix(key);
     sums[1] += mix(key ^ 0xd6e8feb86659fd93ull);
   }
@@ -57,9 +59,9 @@ template <class B>
 void launch_hash(const device::HashElements& h, Stream stream) {
   const std::int64_t wanted = divide_up(h.elements, kStateThreads), most = 16 * multiprocessors();
   const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);
-  hash_kernel<B><<<blocks, kStateThreads, 0, stream>>>(
-      typed<const B>(h.from.data), h.elements, h.name + static_cast<std::uint64_t>(h.first),
-      reinterpret_cast<unsigned long long*>(h.hash));
+  hash_kernel<B><<<blocks, kStateThreads, 0, stream>>>(typed<const B>(h.from.data), h.elements,
+                                                       h.name + static_cast<std::uint64_t>(h.first),
+                                                       reinterpret_cast<unsigned long long*>(h.hash));
   check_launch("hash_elements");
 }
 
@@ -71,7 +73,8 @@ void launch(const device::InitialValues& v, const std::byte*, std::byte*, Stream
     using T = typename decltype(tag)::Type;
     const auto blocks = static_cast<unsigned>(divide_up(v.elements, kStateThreads));
     initial_values_kernel<T><<<blocks, kStateThreads, 0, stream>>>(
-        typed<T>(v.to.data), v.elements, v.key + 2 * static_cast<std::uint64_t>(v.first), v.scale, v.constant);
+        typed<T>(v.to.data), v.elements, v.key + 2 * static_cast<std::uint64_t>(v.first), v.scale,
+        v.constant);
   });
   check_launch("initial_values");
 }

@@ -49,7 +49,8 @@ UpdateEntry entry_of(const device::UpdateSegment& segment) {
   require_type("adamw", segment.gradient.dtype);
   UpdateEntry entry = {};
   entry.gradient = segment.gradient.data;
-  entry.gradient_type = static_cast<std::int32_t>(is_fp32(segment.gradient.dtype) ? DType::kFp32 : segment.gradient.dtype);
+  entry.gradient_type =
+      static_cast<std::int32_t>(is_fp32(segment.gradient.dtype) ? DType::kFp32 : segment.gradient.dtype);
   if (segment.weights && !is_fp32(segment.weights.dtype)) {
     require_type("adamw", segment.weights.dtype);
     entry.weights = segment.weights.data;
@@ -82,7 +83,9 @@ std::vector<double> turns_of_one(const device::Rope& rope) {
 
 std::int64_t pieces_of(const device::AdamW& update) { return count_pieces(update.segments, kUpdatePiece); }
 std::int64_t pieces_of(const device::SumSquares& sum) { return count_pieces(sum.parts, kSquaresPiece); }
-std::int64_t pieces_offset(const device::AdamW& update) { return entries_bytes<UpdateEntry>(update.segments); }
+std::int64_t pieces_offset(const device::AdamW& update) {
+  return entries_bytes<UpdateEntry>(update.segments);
+}
 std::int64_t pieces_offset(const device::SumSquares& sum) { return entries_bytes<SquaresEntry>(sum.parts); }
 
 std::int64_t table_bytes(const device::AdamW& update) {

@@ -23,7 +23,8 @@ inline bool have_gpu() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
-// Of fp32 and 16-bit numbers, read as any of them, far from all that is computed; as an index outside of everything.
+// Of fp32 and 16-bit numbers, read as any of them, far from all that is computed; as an index outside of
+// everything.
 inline constexpr int kPoison = 0x7b;
 
 // Device memory between two guards, `offset` bytes away from an address that is aligned to 256.
@@ -77,8 +78,8 @@ class DeviceCase {
     return add(to_bytes(values, type), type, offset, true);
   }
   device::Array output(std::size_t count, DType type, std::size_t offset = 0) {
-    return add(Bytes(count * static_cast<std::size_t>(size_bytes(type)), static_cast<std::byte>(kPoison)), type, offset,
-               true);
+    return add(Bytes(count * static_cast<std::size_t>(size_bytes(type)), static_cast<std::byte>(kPoison)),
+               type, offset, true);
   }
 
   // Launches twice; both must leave the same bits, inputs as they were, and nothing beside the arrays.
@@ -136,16 +137,17 @@ class DeviceCase {
   std::vector<Bytes> results_;
 };
 
-// Rounding to T moves a number by half of its last place: 2⁻⁹, 2⁻¹² of it. Both sides have rounded once, the host on
-// its way from fp32, so whole places are allowed. fp32: sums in another order, and exponentials that are exact to two places.
+// Rounding to T moves a number by half of its last place: 2⁻⁹, 2⁻¹² of it. Both sides have rounded once, the
+// host on its way from fp32, so whole places are allowed. fp32: sums in another order, and exponentials that
+// are exact to two places, where differences leave a millionth of the largest (element_error).
 inline double tolerance_of(DType type) {
   if (type == DType::kBf16) return 0x1p-7;
   if (type == DType::kFp16) return 0x1p-10;
-  return 2e-5;
+  return 1e-4;
 }
 
-// The largest error of an element, relative to it, or to a hundredth of the largest where it is smaller than that: what is
-// left of a difference has the errors of what was subtracted.
+// The largest error of an element, relative to it, or to a hundredth of the largest where it is smaller than
+// that: what is left of a difference has the errors of what was subtracted.
 inline double element_error(const Values& found, const Values& wanted) {
   REQUIRE(found.size() == wanted.size());
   const double least = std::max(largest_of(wanted) / 100, 1e-30);

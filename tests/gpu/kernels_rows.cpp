@@ -12,9 +12,9 @@ struct RowShape {
 };
 
 // Held by a warp, by blocks of all sizes, and read; the last rows of a block's round; not aligned.
-const std::vector<RowShape> kRowShapes = {{5, 7},      {37, 129},    {3001, 768},    {600, 2048},    {300, 4096},
-                                          {70, 5504},  {1500, 1024}, {40, 256, 1},   {9, 8192},      {5, 16384},
-                                          {3, 40000},  {2000, 256},  {1400, 512}};
+const std::vector<RowShape> kRowShapes = {{5, 7},      {37, 129},   {1700, 768},  {600, 2048}, {300, 4096},
+                                          {140, 5504}, {600, 1024}, {40, 256, 1}, {9, 8192},   {5, 16384},
+                                          {3, 40000},  {2700, 256}, {300, 512}};
 
 std::size_t elements_of(const RowShape& shape) { return product({shape.rows, shape.width}); }
 
@@ -66,7 +66,8 @@ void check_norm(const NormCase& which, const RowShape& shape, DType type, bool w
   if (with_residual) CHECK(element_error(on_device.values(norm.sum), sum) == 0);
 }
 
-void check_norm_grad(const NormCase& which, const RowShape& shape, DType type, DType of_gradient, bool with_residual) {
+void check_norm_grad(const NormCase& which, const RowShape& shape, DType type, DType of_gradient,
+                     bool with_residual) {
   const std::size_t n = elements_of(shape), width = static_cast<std::size_t>(shape.width);
   const Values x = numbers(n, type, 1, 3), dy = numbers(n, type, 2), residual = numbers(n, type, 5);
   const Values weight = numbers(width, type, 3);
@@ -99,7 +100,7 @@ void check_norm_grad(const NormCase& which, const RowShape& shape, DType type, D
   for (std::size_t i = 0; with_residual && i < n; ++i) wanted[0][i] += residual[i];
   CHECK(element_error(on_device.values(norm.dx), wanted[0]) < tolerance_of(type));
   // Sums of thousands of products, of which most cancel.
-  const double of_sums = std::max(tolerance_of(of_gradient), 2e-4);
+  const double of_sums = std::max(tolerance_of(of_gradient), 5e-4);
   if (which.weight) CHECK(element_error(on_device.values(norm.dweight), wanted[1]) < of_sums);
   if (which.bias) CHECK(element_error(on_device.values(norm.dbias), wanted[2]) < of_sums);
 }
@@ -108,12 +109,13 @@ void check_norm_grad(const NormCase& which, const RowShape& shape, DType type, D
 
 TEST_CASE("norms on the device are the host's", "[gpu]") {
   if (!have_gpu()) return;
+  int turn = 0;
   for (const DType type : kActivationTypes) {
     for (const RowShape& shape : kRowShapes) {
       for (const NormCase& which : kNormCases) {
-        CAPTURE(to_string(type), shape.rows, shape.width, shape.offset, which.bias);
-        check_norm(which, shape, type, false);
-        check_norm(which, shape, type, true);
+        const bool with_residual = turn++ % 2 == 0;
+        CAPTURE(to_string(type), shape.rows, shape.width, shape.offset, which.bias, with_residual);
+        check_norm(which, shape, type, with_residual);
       }
     }
   }
@@ -121,12 +123,13 @@ TEST_CASE("norms on the device are the host's", "[gpu]") {
 
 TEST_CASE("gradients of norms on the device are the host's", "[gpu]") {
   if (!have_gpu()) return;
+  int turn = 0;
   for (const DType type : kActivationTypes) {
     for (const RowShape& shape : kRowShapes) {
       for (const NormCase& which : kNormCases) {
-        CAPTURE(to_string(type), shape.rows, shape.width, shape.offset, which.bias);
-        check_norm_grad(which, shape, type, DType::kFp32, false);
-        check_norm_grad(which, shape, type, type, true);
+        const bool with_residual = turn++ % 2 == 0;
+        CAPTURE(to_string(type), shape.rows, shape.width, shape.offset, which.bias, with_residual);
+        check_norm_grad(which, shape, type, with_residual ? type : DType::kFp32, with_residual);
       }
     }
   }
@@ -147,7 +150,8 @@ void check_rope(const RopeShape& shape, DType type, bool back, bool given_positi
   op.op.attributes.rope_theta = 500000;
   DeviceCase on_device;
   device::Rope rope;
-  rope.batch = shape.batch, rope.sequence = shape.sequence, rope.heads = shape.heads, rope.width = shape.width;
+  rope.batch = shape.batch, rope.sequence = shape.sequence, rope.heads = shape.heads,
+  rope.width = shape.width;
   rope.rotated = shape.rotated, rope.theta = 500000, rope.back = back;
   if (given_positions) {
     for (std::int64_t i = 0; i < shape.sequence; ++i) op.view.positions.push_back(7 * i + 100000 % (i + 3));
@@ -172,8 +176,9 @@ void check_rope(const RopeShape& shape, DType type, bool back, bool given_positi
 
 TEST_CASE("rotations on the device are the host's", "[gpu]") {
   if (!have_gpu()) return;
-  const std::vector<RopeShape> shapes = {{2, 33, 3, 128, 128}, {1, 17, 12, 64, 64}, {2, 9, 5, 96, 48}, {1, 50, 1, 10, 6},
-                                         {3, 5, 33, 256, 256}, {1, 4, 2, 7, 4},     {1, 3, 2, 1024, 1024}};
+  const std::vector<RopeShape> shapes = {{2, 33, 3, 128, 128}, {1, 17, 12, 64, 64},  {2, 9, 5, 96, 48},
+                                         {1, 50, 1, 10, 6},    {3, 5, 33, 256, 256}, {1, 4, 2, 7, 4},
+                                         {1, 3, 2, 1024, 1024}};
   for (const DType type : kActivationTypes) {
     for (const RopeShape& shape : shapes) {
       for (const bool back : {false, true}) {
@@ -195,9 +200,10 @@ struct TableShape {
 };
 
 // Each id a few times; few ids, over many chunks; one id for all; ids outside; one token.
-const std::vector<TableShape> kTableShapes = {{1000, 768, 32000}, {4097, 129, 251},   {5000, 64, 256, 0, 0},
-                                              {333, 7, 50, 20, 90}, {2048, 2048, 100, 0, 3}, {1, 16, 4},
-                                              {600, 4096, 128256},  {20000, 32, 256},  {64, 40, 1}};
+const std::vector<TableShape> kTableShapes = {
+    {1000, 768, 3000},    {4097, 129, 251},        {5000, 64, 256, 0, 0},
+    {333, 7, 50, 20, 90}, {2048, 2048, 100, 0, 3}, {1, 16, 4},
+    {600, 64, 128256},    {20000, 32, 256},        {64, 40, 1}};
 
 Values ids_of(const TableShape& shape) {
   const std::int64_t high = shape.high < 0 ? shape.entries - 1 : shape.high;
@@ -236,7 +242,8 @@ void check_embedding_grad(const TableShape& shape, DType type, DType of_table, D
   op.view.vocab_begin = shape.first_entry;
   op.input({1, shape.tokens}, ids, DType::kInt64).input({1, shape.tokens, shape.width}, dy);
   op.gradient({shape.entries, shape.width}, start);
-  const double tolerance = std::max(tolerance_of(of_table), 1e-4);  // The host's sums are chains of thousands.
+  const double tolerance =
+      std::max(tolerance_of(of_table), 5e-4);  // The host's sums are chains of thousands.
   CHECK(element_error(on_device.values(embedding.table), op.run()[0]) < tolerance);
 }
 
@@ -269,7 +276,7 @@ TEST_CASE("sums over rows on the device are the definition's", "[gpu]") {
         on_device.run(sum);
         Values wanted = accumulate ? start : Values(width);
         for (std::size_t i = 0; i < x.size(); ++i) wanted[i % width] += x[i];
-        CHECK(element_error(on_device.values(sum.to), wanted) < 1e-4);
+        CHECK(element_error(on_device.values(sum.to), wanted) < 2e-4);
       }
     }
   }
