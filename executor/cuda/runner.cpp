@@ -1,6 +1,7 @@
 #include "executor/cuda/runner.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <thread>
 
@@ -51,6 +52,8 @@ CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const de
 }
 
 CudaRunner::~CudaRunner() {
+  // A peer that is gone would be waited for.
+  if (std::uncaught_exceptions() > 0 && communicators_) communicators_->abort();
   cudaDeviceSynchronize();
   for (Slot& slot : slots_) {
     if (slot.recorded != nullptr) cudaGraphExecDestroy(slot.recorded);
