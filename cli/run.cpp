@@ -286,6 +286,10 @@ void add_run(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--plain-launches", options->plain_launches,
                     "With cuda: launch kernel by kernel instead of replaying steps as graphs");
+  command->add_option(
+      "--time-kernels", options->device.time_launches_ms,
+      "With cuda: time each kind of kernel alone after the run, for so many milliseconds, and "
+      "compare the step with what they need at least");
   command->add_flag(
       "--deterministic", options->device.deterministic,
       "With cuda: sum attention's gradients in a fixed order too, which takes more memory and time");

@@ -8,7 +8,8 @@
 
 #include "base/error.hpp"
 #include "executor/cuda/attention_plan.hpp"
-#include "executor/cuda/check.hpp"
+#include "executor/cuda/checks.hpp"
+#include "executor/cuda/memory.hpp"
 #include "executor/cuda/random_operands.hpp"
 
 namespace orrery::cuda {
@@ -19,9 +20,10 @@ using device::AttentionGrad;
 using device::AttentionShape;
 
 constexpr std::int64_t kWidest = 128;
-constexpr double kMeasuredMs = 50;  // Of each engine, after as much unmeasured.
+constexpr double kMeasuredMs = 50;    // Of each engine, after as much unmeasured.
 constexpr double kWorthwhile = 0.02;  // An engine other than cuDNN's first has to be this much faster.
 
+// As the graphs promise to engines.
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
 // Of the operands of a form, in bytes; they are placed one after another in scratch.
@@ -52,15 +54,17 @@ std::vector<AttentionOperand> arrays_of(AttentionPass pass) {
 // Of all of them in scratch, each from a multiple of 256 on.
 std::int64_t operand_bytes(const AttentionForm& form) {
   std::int64_t bytes = 0;
-  for (const AttentionOperand operand : arrays_of(form.pass)) bytes += (bytes_of(operand, form) + 255) / 256 * 256;
+  for (const AttentionOperand operand : arrays_of(form.pass))
+    bytes += (bytes_of(operand, form) + 255) / 256 * 256;
   return bytes;
 }
 
 }  // namespace
 
 bool supports(const AttentionShape& shape, DType dtype) {
-  const bool plain = shape.window == 0 && shape.chunk == 0 && shape.softcap == 0 && shape.positions == nullptr &&
-                     shape.key_positions == nullptr && shape.queries == shape.keys;
+  const bool plain = shape.window == 0 && shape.chunk == 0 && shape.softcap == 0 &&
+                     shape.positions == nullptr && shape.key_positions == nullptr &&
+                     shape.queries == shape.keys;
   const bool typed = dtype == DType::kBf16 || dtype == DType::kFp16;
   const auto width = [](std::int64_t x) { return x > 0 && x <= kWidest && x % 8 == 0; };
   const bool heads = shape.kv_heads > 0 && shape.heads > 0 && shape.heads % shape.kv_heads == 0;
@@ -68,14 +72,20 @@ bool supports(const AttentionShape& shape, DType dtype) {
 }
 
 bool supports(const Attention& attention) {
-  return supports(attention.shape, attention.q.dtype) && !attention.sink;
+  const Attention& x = attention;
+  return supports(x.shape, x.q.dtype) && !x.sink && is_aligned(x.q.data) && is_aligned(x.k.data) &&
+         is_aligned(x.v.data) && is_aligned(x.o.data) && is_aligned(x.lse);
 }
 
 bool supports(const AttentionGrad& attention) {
-  return supports(attention.shape, attention.q.dtype) && !attention.sink;
+  const AttentionGrad& x = attention;
+  return supports(x.shape, x.q.dtype) && !x.sink && is_aligned(x.q.data) && is_aligned(x.k.data) &&
+         is_aligned(x.v.data) && is_aligned(x.o.data) && is_aligned(x.lse) && is_aligned(x.dout.data) &&
+         is_aligned(x.dq.data) && is_aligned(x.dk.data) && is_aligned(x.dv.data);
 }
 
-AttentionPlans::AttentionPlans(const Cudnn& library, const std::string& gpu_name, const std::string& cache_folder)
+AttentionPlans::AttentionPlans(const Cudnn& library, const std::string& gpu_name,
+                               const std::string& cache_folder)
     : library_(library), cache_(cache_folder, "cudnn " + to_string(library.library.version), gpu_name) {
   check_cudnn(library_, library_.create(&handle_), "start on this GPU");
 }
@@ -85,7 +95,8 @@ AttentionPlans::~AttentionPlans() {
   library_.destroy(handle_);
 }
 
-std::optional<AttentionId> AttentionPlans::prepare(const AttentionShape& shape, DType dtype, AttentionPass pass) {
+std::optional<AttentionId> AttentionPlans::prepare(const AttentionShape& shape, DType dtype,
+                                                   AttentionPass pass) {
   const AttentionForm form{shape, dtype, pass};
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     if (plans_[i]->form == form) return AttentionId{static_cast<std::int32_t>(i)};
@@ -112,8 +123,8 @@ BoundAttention AttentionPlans::bind(const AttentionPlan& plan,
                                     std::byte* workspace) const {
   for (const auto& [operand, data] : operands) {
     if (data != nullptr && is_aligned(data)) continue;
-    fail(ErrorKind::kRuntime, "{}: operand {} lies at {}, which isn't a multiple of 16 bytes", describe(plan.form),
-         static_cast<int>(operand), data);
+    fail(ErrorKind::kRuntime, "{}: operand {} lies at {}, which isn't a multiple of 16 bytes",
+         describe(plan.form), static_cast<int>(operand), data);
   }
   BoundAttention bound;
   bound.plan_ = &plan;
@@ -139,7 +150,8 @@ BoundAttention AttentionPlans::bind(const AttentionPlan& plan,
     addresses.push_back(const_cast<void*>(data));
   }
   bound.pack_ = Descriptor(library_, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  bound.pack_.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses.data(), addresses.size())
+  bound.pack_
+      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses.data(), addresses.size())
       .set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, ids.data(), ids.size())
       .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, static_cast<void*>(at))
       .finalize("bind attention's operands");
@@ -159,11 +171,13 @@ BoundAttention AttentionPlans::bind(AttentionId id, const Attention& attention, 
               workspace);
 }
 
-BoundAttention AttentionPlans::bind(AttentionId id, const AttentionGrad& attention, std::byte* workspace) const {
+BoundAttention AttentionPlans::bind(AttentionId id, const AttentionGrad& attention,
+                                    std::byte* workspace) const {
   using enum AttentionOperand;
   const AttentionPlan& plan = *plans_[static_cast<std::size_t>(id.index)];
   assert(plan.form.shape == attention.shape && plan.form.dtype == attention.q.dtype);
-  assert(plan.form.pass == (attention.deterministic ? AttentionPass::kBackwardDeterministic : AttentionPass::kBackward));
+  assert(plan.form.pass ==
+         (attention.deterministic ? AttentionPass::kBackwardDeterministic : AttentionPass::kBackward));
   return bind(plan,
               {{kQ, attention.q.data},
                {kK, attention.k.data},
@@ -184,7 +198,8 @@ void AttentionPlans::run(const BoundAttention& bound, cudaStream_t stream) {
     stream_set_ = true;
   }
   if (bound.zero_bytes_ > 0) {
-    check(cudaMemsetAsync(bound.zeros_, 0, bound.zero_bytes_, stream), "zero the sum of queries' gradients");
+    check(cudaMemsetAsync(bound.zeros_, 0, bound.zero_bytes_, stream),
+          "zeroing the sum of queries' gradients");
   }
   check_cudnn(library_, library_.execute(handle_, bound.plan_->raw(), bound.pack_.raw()), "run attention");
 }
@@ -218,8 +233,8 @@ std::vector<std::string> AttentionPlans::tune(cudaStream_t stream, std::span<std
     if (!warning.empty()) warnings.push_back(std::move(warning));
   };
   note(cache_.load());
-  const std::size_t skipped =
-      std::min(scratch.size(), static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(scratch.data()) & 255));
+  const std::size_t skipped = std::min(
+      scratch.size(), static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(scratch.data()) & 255));
   bool any = false;
   for (const auto& plan : plans_) {
     if (plan->microseconds > 0) continue;
@@ -244,29 +259,18 @@ bool AttentionPlans::take_kept(AttentionPlan& plan) const {
 }
 
 void AttentionPlans::tune(AttentionPlan& plan, cudaStream_t stream, std::span<std::byte> scratch) {
-  struct Events {
-    Events() {
-      check(cudaEventCreate(&begin), "make an event");
-      check(cudaEventCreate(&end), "make an event");
-    }
-    ~Events() {
-      cudaEventDestroy(begin);
-      cudaEventDestroy(end);
-    }
-    cudaEvent_t begin = nullptr, end = nullptr;
-  } events;
+  const Event before(true), after(true);
   const auto milliseconds = [&](const BoundAttention& bound, int times) {
-    check(cudaEventRecord(events.begin, stream), "record an event");
+    check(cudaEventRecord(before, stream), "recording an event");
     for (int i = 0; i < times; ++i) run(bound, stream);
-    check(cudaEventRecord(events.end, stream), "record an event");
-    check(cudaEventSynchronize(events.end), "wait for attention");
-    float elapsed = 0;
-    check(cudaEventElapsedTime(&elapsed, events.begin, events.end), "time attention");
-    return static_cast<double>(elapsed);
+    check(cudaEventRecord(after, stream), "recording an event");
+    check(cudaEventSynchronize(after), "waiting for attention");
+    return elapsed_ns(before, after) / 1e6;
   };
   // Engines that add in order may differ in which order; cuDNN's first is the one that is known to repeat.
   const std::size_t first = plan.engine();
-  const std::size_t end = plan.form.pass == AttentionPass::kBackwardDeterministic ? first + 1 : plan.engines();
+  const std::size_t end =
+      plan.form.pass == AttentionPass::kBackwardDeterministic ? first + 1 : plan.engines();
   const auto filled = static_cast<std::size_t>(operand_bytes(plan.form));
   if (filled > scratch.size()) return;
   fill_random(scratch.first(filled), stream);
@@ -286,7 +290,8 @@ void AttentionPlans::tune(AttentionPlan& plan, cudaStream_t stream, std::span<st
       best_ms = ms;
     }
   }
-  if (!plan.use_engine(best)) fail(ErrorKind::kRuntime, "cuDNN can't compile {} a second time", describe(plan.form));
+  if (!plan.use_engine(best))
+    fail(ErrorKind::kRuntime, "cuDNN can't compile {} a second time", describe(plan.form));
   plan.microseconds = best_ms * 1000;
   if (best_ms == 0) return;
   device::CachedAlgorithm kept;

@@ -1,6 +1,7 @@
 #pragma once
-// Attention by cuDNN: plans made once for each form, bound once for each set of addresses, and run without making
-// anything. What cuDNN can't do here (windows, chunks, caps, sinks, positions) is for kernels of our own.
+// Attention by cuDNN: plans made once for each form, bound once for each set of addresses, and run without
+// making anything. What cuDNN can't do here (windows, chunks, caps, sinks, positions) is for kernels of our
+// own.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace orrery::cuda {
 
-// Whether these graphs say what is asked for: bf16 or fp16, heads of at most 128, in eights, queries that see all keys
-// or those not after them. Says nothing of addresses, which have to be multiples of 16.
+// Whether these graphs say what is asked for: bf16 or fp16, heads of at most 128, in eights, queries that see
+// all keys or those not after them. The last two ask for addresses too: multiples of 16.
 bool supports(const device::AttentionShape& shape, DType dtype);
 bool supports(const device::Attention& attention);
 bool supports(const device::AttentionGrad& attention);
@@ -57,21 +58,21 @@ class AttentionPlans {
   AttentionPlans(const AttentionPlans&) = delete;
   AttentionPlans& operator=(const AttentionPlans&) = delete;
 
-  // None: supports() says no, or cuDNN has no engine for it; refusal() then says why. The first plan of a kind takes
-  // about half a second, since cuDNN compiles its kernels.
+  // None: supports() says no, or cuDNN has no engine for it; refusal() then says why. The first plan of a
+  // kind takes about half a second, since cuDNN compiles its kernels.
   std::optional<AttentionId> prepare(const device::AttentionShape& shape, DType dtype, AttentionPass pass);
   const std::string& refusal() const { return refusal_; }
 
   // Optional: times every engine that cuDNN offers and takes the fastest, or what an earlier run took. Before
-  // workspace_bytes() and bind(). Forms whose operands don't fit into scratch keep cuDNN's first. What scratch held
-  // is lost. Returns warnings.
+  // workspace_bytes() and bind(). Forms whose operands don't fit into scratch keep cuDNN's first. What
+  // scratch held is lost. Returns warnings.
   std::vector<std::string> tune(cudaStream_t stream, std::span<std::byte> scratch);
 
   // cuDNN's and ours together. The deterministic backward pass needs 2 · b · heads · s² bytes and more.
   std::int64_t workspace_bytes(AttentionId id) const;
 
-  // REQUIRES: id was prepared for this shape, type and pass; a workspace of workspace_bytes(id) at a multiple of 256,
-  // not shared by streams.
+  // REQUIRES: id was prepared for this shape, type and pass; a workspace of workspace_bytes(id) at a multiple
+  // of 256, not shared by streams.
   BoundAttention bind(AttentionId id, const device::Attention& attention, std::byte* workspace) const;
   BoundAttention bind(AttentionId id, const device::AttentionGrad& attention, std::byte* workspace) const;
 
@@ -83,7 +84,8 @@ class AttentionPlans {
  private:
   bool take_kept(AttentionPlan& plan) const;
   void tune(AttentionPlan& plan, cudaStream_t stream, std::span<std::byte> scratch);
-  BoundAttention bind(const AttentionPlan& plan, std::vector<std::pair<AttentionOperand, const void*>> operands,
+  BoundAttention bind(const AttentionPlan& plan,
+                      std::vector<std::pair<AttentionOperand, const void*>> operands,
                       std::byte* workspace) const;
   BoundAttention bind_scratch(const AttentionPlan& plan, std::span<std::byte> scratch) const;
 

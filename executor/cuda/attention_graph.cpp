@@ -29,17 +29,21 @@ class GraphBuilder {
     return tensor(static_cast<std::int64_t>(operand), size, strides, type, false, false);
   }
   Tensor number(AttentionOperand operand) {
-    return tensor(static_cast<std::int64_t>(operand), {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, false, true);
+    return tensor(static_cast<std::int64_t>(operand), {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, false,
+                  true);
   }
   // Never written to memory, if an engine can help it.
-  Tensor between(const Four& size, cudnnDataType_t type = CUDNN_DATA_FLOAT) { return between(size, packed(size), type); }
+  Tensor between(const Four& size, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    return between(size, packed(size), type);
+  }
   Tensor between(const Four& size, const Four& strides, cudnnDataType_t type) {
     return tensor(next_++, size, strides, type, true, false);
   }
 
   Tensor product(const Tensor& a, const Tensor& b, const Tensor& to);
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* y, const Tensor& to,
-                   cudnnDataType_t arithmetic = CUDNN_DATA_FLOAT, int axis = -1, const Tensor* condition = nullptr);
+                   cudnnDataType_t arithmetic = CUDNN_DATA_FLOAT, int axis = -1,
+                   const Tensor* condition = nullptr);
   Tensor reduction(cudnnReduceTensorOp_t by, const Tensor& x, const Tensor& to);
   Tensor reshape(const Tensor& x, const Tensor& to);
   // Minus infinity where a key comes after the query.
@@ -97,7 +101,8 @@ Tensor GraphBuilder::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const
       .link(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.raw);
   if (y != nullptr) operation.link(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y->raw);
   if (condition != nullptr) operation.link(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, condition->raw);
-  operation.link(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to.raw).finalize("add a pointwise operation to attention");
+  operation.link(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to.raw)
+      .finalize("add a pointwise operation to attention");
   operations_.push_back(std::move(operation));
   return to;
 }
@@ -133,8 +138,8 @@ Tensor GraphBuilder::causal(const Tensor& scores, const Tensor& minus_infinity) 
   const Tensor query = index(2), key = index(3);
   const Tensor seen = pointwise(CUDNN_POINTWISE_CMP_GE, query, &key, between(scores.size, CUDNN_DATA_BOOLEAN),
                                 CUDNN_DATA_BOOLEAN);
-  return pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, &minus_infinity, between(scores.size), CUDNN_DATA_FLOAT, -1,
-                   &seen);
+  return pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, &minus_infinity, between(scores.size),
+                   CUDNN_DATA_FLOAT, -1, &seen);
 }
 
 Descriptor GraphBuilder::finish(cudnnHandle_t handle) {
@@ -150,8 +155,12 @@ Descriptor GraphBuilder::finish(cudnnHandle_t handle) {
 // The arrays of a form in cuDNN's terms.
 struct Arrays {
   explicit Arrays(const AttentionForm& form)
-      : type(form.dtype == DType::kFp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16), b(form.shape.batch),
-        s(form.shape.queries), heads(form.shape.heads), kv_heads(form.shape.kv_heads), d(form.shape.d),
+      : type(form.dtype == DType::kFp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16),
+        b(form.shape.batch),
+        s(form.shape.queries),
+        heads(form.shape.heads),
+        kv_heads(form.shape.kv_heads),
+        d(form.shape.d),
         e(form.shape.e) {}
 
   Four q() const { return {b, heads, s, d}; }
@@ -161,7 +170,9 @@ struct Arrays {
   Four row() const { return {b, heads, s, 1}; }
   Four scores() const { return {b, heads, s, s}; }
   // As they lie: [b, s, heads, width].
-  static Four strides(const Four& size) { return {size[1] * size[2] * size[3], size[3], size[1] * size[3], 1}; }
+  static Four strides(const Four& size) {
+    return {size[1] * size[2] * size[3], size[3], size[1] * size[3], 1};
+  }
 
   cudnnDataType_t type;
   std::int64_t b, s, heads, kv_heads, d, e;
@@ -192,17 +203,19 @@ void add_forward(GraphBuilder& graph, const AttentionForm& form) {
 }
 
 // A gradient of keys or values: of several query heads for each of theirs it is their sum.
-void add_to_keys(GraphBuilder& graph, const Arrays& x, const Tensor& left, const Tensor& right, const Tensor& to) {
+void add_to_keys(GraphBuilder& graph, const Arrays& x, const Tensor& left, const Tensor& right,
+                 const Tensor& to) {
   if (x.heads == x.kv_heads) {
     graph.product(left, right, to);
   } else {
-    const Tensor by_head = graph.product(left, right, graph.between({x.b, x.heads, x.s, right.size[3]}, x.type));
+    const Tensor by_head =
+        graph.product(left, right, graph.between({x.b, x.heads, x.s, right.size[3]}, x.type));
     graph.reduction(CUDNN_REDUCE_TENSOR_ADD, by_head, to);
   }
 }
 
-// P again from the scores and the denominators; dV = Pᵀ·dO; dS = P ∘ (dO·Vᵀ − rowsum(dO ∘ O)) · scale; dK = dSᵀ·Q;
-// dQ = dS·K.
+// P again from the scores and the denominators; dV = Pᵀ·dO; dS = P ∘ (dO·Vᵀ − rowsum(dO ∘ O)) · scale; dK =
+// dSᵀ·Q; dQ = dS·K.
 void add_backward(GraphBuilder& graph, const AttentionForm& form) {
   using enum AttentionOperand;
   const Arrays x(form);
@@ -219,8 +232,8 @@ void add_backward(GraphBuilder& graph, const AttentionForm& form) {
   const Tensor scale = graph.number(kScale), one = graph.number(kOne);
 
   const Four product_strides{x.heads * x.s * x.e, x.s * x.e, x.heads * x.e, 1};
-  const Tensor both = graph.pointwise(CUDNN_POINTWISE_MUL, dout, &o,
-                                      graph.between(x.o(), product_strides, CUDNN_DATA_FLOAT));
+  const Tensor both =
+      graph.pointwise(CUDNN_POINTWISE_MUL, dout, &o, graph.between(x.o(), product_strides, CUDNN_DATA_FLOAT));
   const Tensor sum = graph.reduction(CUDNN_REDUCE_TENSOR_ADD, both, graph.between(x.row()));
   graph.pointwise(CUDNN_POINTWISE_MUL, sum, &one, row_sum);
 
@@ -258,8 +271,8 @@ std::string describe(const AttentionForm& form) {
   const char* const pass = form.pass == AttentionPass::kForward    ? "forward"
                            : form.pass == AttentionPass::kBackward ? "backward"
                                                                    : "backward in order";
-  return fmt::format("attention {} {} b{} s{} heads {}/{} d{} e{}{}", pass, to_string(form.dtype), x.batch, x.queries,
-                     x.heads, x.kv_heads, x.d, x.e, x.causal ? " causal" : "");
+  return fmt::format("attention {} {} b{} s{} heads {}/{} d{} e{}{}", pass, to_string(form.dtype), x.batch,
+                     x.queries, x.heads, x.kv_heads, x.d, x.e, x.causal ? " causal" : "");
 }
 
 Descriptor attention_graph(const Cudnn& library, cudnnHandle_t handle, const AttentionForm& form) {
@@ -272,7 +285,8 @@ Descriptor attention_graph(const Cudnn& library, cudnnHandle_t handle, const Att
   return graph.finish(handle);
 }
 
-std::vector<Descriptor> attention_engines(const Cudnn& library, const Descriptor& graph, const Descriptor* device) {
+std::vector<Descriptor> attention_engines(const Cudnn& library, const Descriptor& graph,
+                                          const Descriptor* device) {
   Descriptor heuristic(library, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.link(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.raw())
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
@@ -290,7 +304,8 @@ std::int64_t engine_number(const Descriptor& configuration) {
 
 std::size_t check_engines(const Cudnn& library, const std::string& device_json, const AttentionForm& form) {
   Descriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, device_json.data(), device_json.size())
+  device
+      .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, device_json.data(), device_json.size())
       .finalize("read the description of a GPU");
   const Descriptor graph = attention_graph(library, nullptr, form);
   return attention_engines(library, graph, &device).size();

@@ -25,7 +25,9 @@ class AttentionPlan {
   // A workspace: the sum of queries' gradients, the rows' sums, cuDNN's part.
   std::int64_t dq_sum_bytes() const;
   std::int64_t row_sum_bytes() const;
-  std::int64_t workspace_bytes() const { return dq_sum_bytes() + row_sum_bytes() + engine_bytes_; }
+  std::int64_t workspace_bytes() const {
+    return dq_sum_bytes() + row_sum_bytes() + compiled_[engine_].workspace_bytes;
+  }
 
   const AttentionForm form;
   // By value in the graph: cuDNN reads them from here at every run.
@@ -34,15 +36,23 @@ class AttentionPlan {
   const float one = 1;
   double microseconds = 0;
 
-  cudnnBackendDescriptor_t raw() const { return plan_.raw(); }
+  cudnnBackendDescriptor_t raw() const { return compiled_[engine_].plan.raw(); }
 
  private:
+  struct Compiled {
+    bool tried = false;
+    Descriptor plan;  // None: it can't be made to run.
+    std::int64_t workspace_bytes = 0;
+  };
+  void compile(std::size_t engine);
+
   const Cudnn& library_;
   const cudnnHandle_t handle_;
-  Descriptor graph_, plan_;
+  Descriptor graph_;
   std::vector<Descriptor> engines_;
+  std::vector<Compiled> compiled_;  // By engine, once it has been tried.
   std::size_t engine_ = 0;
-  std::int64_t engine_bytes_ = 0;
+  std::string refusal_;  // Of the last that couldn't be made to run.
 };
 
 }  // namespace orrery::cuda

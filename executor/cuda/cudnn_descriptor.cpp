@@ -22,8 +22,8 @@ Descriptor::~Descriptor() {
   if (raw_ != nullptr) library_->destroy_descriptor(raw_);
 }
 
-void Descriptor::set_raw(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const void* values,
-                         std::size_t count) {
+void Descriptor::set_raw(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                         const void* values, std::size_t count) {
   check_cudnn(*library_, library_->set_attribute(raw_, name, type, static_cast<std::int64_t>(count), values),
               "set an attribute");
 }
@@ -35,7 +35,8 @@ Descriptor& Descriptor::finalize(const char* what) {
 
 std::string Descriptor::get_text(cudnnBackendAttributeName_t name) const {
   std::int64_t size = 0;
-  check_cudnn(*library_, library_->get_attribute(raw_, name, CUDNN_TYPE_CHAR, 0, &size, nullptr), "read a text");
+  check_cudnn(*library_, library_->get_attribute(raw_, name, CUDNN_TYPE_CHAR, 0, &size, nullptr),
+              "read a text");
   std::string text(static_cast<std::size_t>(size), '\0');
   check_cudnn(*library_, library_->get_attribute(raw_, name, CUDNN_TYPE_CHAR, size, &size, text.data()),
               "read a text");

@@ -6,7 +6,7 @@
 namespace orrery::cuda {
 namespace {
 
-constexpr int kSumGroups = 16;  // Warps of a block, each with every sixteenth partial row.
+constexpr int kSumGroups = 32;  // Warps of a block, each with every 32nd partial row.
 
 template <class G>
 __global__ void __launch_bounds__(kSumGroups* kWarp)

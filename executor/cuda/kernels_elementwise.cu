@@ -173,6 +173,10 @@ struct GatedGradOp {
   }
 };
 
+// Accesses of a thread that are under way at once: two where registers allow it.
+template <Activation kKind>
+inline constexpr int kAccesses = kKind == Activation::kGelu || kKind == Activation::kTanhCap ? 1 : 2;
+
 template <Activation kKind>
 struct KindTag {
   static constexpr Activation value = kKind;
@@ -208,9 +212,7 @@ void launch(const device::Unary& u, const std::byte*, std::byte*, Stream stream)
       launch_each<kWide<T>>(op, u.elements, wide, "unary_grad", stream);
     } else {
       const UnaryOp<T, kKind> op = {typed<const T>(u.x.data), typed<T>(u.y.data), u.limit};
-      // Two accesses under way where registers allow it.
-      constexpr int kUnroll = kKind == Activation::kGelu || kKind == Activation::kTanhCap ? 1 : 2;
-      launch_each<kWide<T>, kUnroll>(op, u.elements, wide, "unary", stream);
+      launch_each<kWide<T>, kAccesses<kKind>>(op, u.elements, wide, "unary", stream);
     }
   });
 }
@@ -221,7 +223,7 @@ void launch(const device::Gated& g, const std::byte*, std::byte*, Stream stream)
     using T = typename decltype(tag)::Type;
     const GatedOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data), typed<const T>(g.up.data),
                                                   typed<T>(g.y.data), g.limit};
-    launch_each<kWide<T>>(op, g.elements, wide, "gated", stream);
+    launch_each<kWide<T>, kAccesses<decltype(kind)::value>>(op, g.elements, wide, "gated", stream);
   });
 }
 

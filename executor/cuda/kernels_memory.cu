@@ -169,7 +169,7 @@ void launch(const device::AddScaled& a, const std::byte*, std::byte*, Stream str
     const T* const x = typed<const T>(a.x.data);
     if (a.addend) {
       const AddOp<T> op = {x, typed<const T>(a.addend.data), typed<T>(a.y.data), a.scale};
-      launch_each<kWide<T>>(op, a.elements, wide, "add_scaled", stream);
+      launch_each<kWide<T>, 2>(op, a.elements, wide, "add_scaled", stream);
     } else {
       launch_each<kWide<T>, 2>(ScaleOp<T>{x, typed<T>(a.y.data), a.scale}, a.elements, wide, "add_scaled",
                                stream);

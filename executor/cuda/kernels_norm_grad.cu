@@ -133,13 +133,23 @@ class HeldGrad {
     return {mean, scale, level, sums[1] * scale / count};
   }
 
-  __device__ __forceinline__ void write(const Row<T, kVectors>& row, const RowFactors& f, std::int64_t at) {
+  // Asked for before the sums, whose time it then takes to come.
+  __device__ __forceinline__ void read_residual(Packed<T, N> (&to)[kVectors], std::int64_t row) const {
+    if (a.residual == nullptr) return;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (inside(v)) to[v] = load_packed<N>(a.residual + row * a.width + column(v));
+    }
+  }
+
+  __device__ __forceinline__ void write(const Row<T, kVectors>& row, const Packed<T, N> (&residual)[kVectors],
+                                        const RowFactors& f, std::int64_t at) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (!inside(v)) continue;
       const Floats<N> x = unpack<N>(row.x[v]), dy = unpack<N>(row.dy[v]), d = scaled(row, v);
       Floats<N> result = {};
-      if (a.residual != nullptr) result = load<N>(a.residual + at * a.width + column(v));
+      if (a.residual != nullptr) result = unpack<N>(residual[v]);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float normed = (x.at[i] - f.mean) * f.scale;
@@ -200,8 +210,10 @@ __global__ void __launch_bounds__(kGradThreads<kGroup>, (kGradBlocks<kGroup, kVe
   held.read(row, at);
   for (; at < a.rows; at += stride) {
     held.read(next, at + stride);
+    Packed<T, Held::N> residual[kVectors];
+    held.read_residual(residual, at);
     const RowFactors factors = held.factors(row, shared, turn);
-    held.write(row, factors, at);
+    held.write(row, residual, factors, at);
     row = next;
   }
   if (a.dweight != nullptr) held.finish(held.dweight, a.dweight, sums);

@@ -20,7 +20,7 @@ struct RopeArrays {
 
 // N pairs at once. `lanes`: threads for one head, a power of two up to a warp; the others take further heads.
 template <class T, int N>
-__global__ void __launch_bounds__(kRopeThreads) rope_kernel(const RopeArrays<T> a, int lanes) {
+__global__ void __launch_bounds__(kRopeThreads, 3) rope_kernel(const RopeArrays<T> a, int lanes) {
   const std::int64_t token =
       static_cast<std::int64_t>(blockIdx.x) * (kRopeThreads / kWarp) + threadIdx.x / kWarp;
   if (token >= a.tokens) return;
@@ -29,12 +29,12 @@ __global__ void __launch_bounds__(kRopeThreads) rope_kernel(const RopeArrays<T> 
   const float2* const turns = a.turns + token % a.sequence * a.pairs;
   const std::int64_t begin = token * a.heads * a.width;
   for (int pair = lane * N; pair < a.pairs; pair += lanes * N) {
+    const Floats<2 * N> turn = load<2 * N>(reinterpret_cast<const float*>(turns + pair));
     float cosine[N], sine[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float2 turn = turns[pair + i];
-      cosine[i] = turn.x;
-      sine[i] = turn.y * a.direction;
+      cosine[i] = turn.at[2 * i];
+      sine[i] = turn.at[2 * i + 1] * a.direction;
     }
     for (int head = first_head; head < a.heads; head += 2 * head_step) {  // Two heads' loads under way.
       Packed<T, N> low[2], high[2];

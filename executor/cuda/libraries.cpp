@@ -17,22 +17,42 @@ namespace {
 using device::LibraryVersion;
 using device::LibraryWanted;
 
-// The versions below are the oldest whose interfaces are used here: attention graphs and their device descriptions
-// came with cuDNN 9.8, shrinking communicators with NCCL 2.27.
-constexpr LibraryWanted kCublasLt{"cuBLASLt", "libcublasLt.so.13", "cublas", {13, 0, 0},
+// The versions below are the oldest whose interfaces are used here: attention graphs and their device
+// descriptions came with cuDNN 9.8, shrinking communicators with NCCL 2.27.
+constexpr LibraryWanted kCublasLt{"cuBLASLt",
+                                  "libcublasLt.so.13",
+                                  "cublas",
+                                  {13, 0, 0},
                                   "install cuBLAS 13 (CUDA Toolkit 13, or the Python package nvidia-cublas)"};
-constexpr LibraryWanted kNvrtc{"NVRTC", "libnvrtc.so.13", "cuda_nvrtc", {13, 0, 0},
+constexpr LibraryWanted kNvrtc{"NVRTC",
+                               "libnvrtc.so.13",
+                               "cuda_nvrtc",
+                               {13, 0, 0},
                                "install NVRTC 13 (CUDA Toolkit 13, or the Python package nvidia-cuda-nvrtc)"};
-constexpr LibraryWanted kCudnn{"cuDNN", "libcudnn.so.9", "cudnn", {9, 8, 0},
-                               "install cuDNN 9.8 or newer for CUDA 13 (the Python package nvidia-cudnn-cu13)"};
-constexpr LibraryWanted kNccl{"NCCL", "libnccl.so.2", "nccl", {2, 27, 0},
+constexpr LibraryWanted kCudnn{
+    "cuDNN",
+    "libcudnn.so.9",
+    "cudnn",
+    {9, 8, 0},
+    "install cuDNN 9.8 or newer for CUDA 13 (the Python package nvidia-cudnn-cu13)"};
+constexpr LibraryWanted kNccl{"NCCL",
+                              "libnccl.so.2",
+                              "nccl",
+                              {2, 27, 0},
                               "install NCCL 2.27 or newer for CUDA 13 (the Python package nvidia-nccl-cu13)"};
-constexpr LibraryWanted kCupti{"CUPTI", "libcupti.so.13", "cuda_cupti", {13, 0, 0},
+constexpr LibraryWanted kCupti{"CUPTI",
+                               "libcupti.so.13",
+                               "cuda_cupti",
+                               {13, 0, 0},
                                "install CUPTI 13 (CUDA Toolkit 13, or the Python package nvidia-cuda-cupti)"};
+
+// In messages, before a line for each file.
+constexpr std::string_view kTried = ". Tried:";
 
 std::filesystem::path module_folder() {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&module_folder), &info) == 0 || info.dli_fname == nullptr) return {};
+  if (dladdr(reinterpret_cast<const void*>(&module_folder), &info) == 0 || info.dli_fname == nullptr)
+    return {};
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
@@ -73,11 +93,12 @@ LoadedLibrary load(const LibraryWanted& wanted, int mode, const VersionOf& versi
                          version ? to_string(*version) : "of unknown version", to_string(wanted.at_least));
     dlclose(handle);
   }
-  fail(ErrorKind::kRuntime, "no usable {} ({}): {}, or name its folder in {}. Tried:{}", wanted.name, wanted.soname,
-       wanted.remedy, device::kLibrariesVariable, tried);
+  fail(ErrorKind::kRuntime, "no usable {} ({}): {}, or name its folder in {}{}{}", wanted.name, wanted.soname,
+       wanted.remedy, device::kLibrariesVariable, kTried, tried);
 }
 
-// What a library's function with a version number for its answer says; digits: 10,000·major + 100·minor + patch.
+// What a library's function with a version number for its answer says; digits: 10,000·major + 100·minor +
+// patch.
 template <class Answer>
 VersionOf version_by(const char* symbol) {
   return [symbol](void* handle) -> std::optional<LibraryVersion> {
@@ -140,14 +161,26 @@ CublasLt load_cublaslt() {
   symbols(made.create, "cublasLtCreate")(made.destroy, "cublasLtDestroy");
   symbols(made.status_string, "cublasLtGetStatusString")(made.matmul, "cublasLtMatmul");
   symbols(made.algorithm_check, "cublasLtMatmulAlgoCheck")(made.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  symbols(made.operation_create, "cublasLtMatmulDescCreate")(made.operation_destroy, "cublasLtMatmulDescDestroy");
+  symbols(made.operation_create, "cublasLtMatmulDescCreate")(made.operation_destroy,
+                                                             "cublasLtMatmulDescDestroy");
   symbols(made.operation_set, "cublasLtMatmulDescSetAttribute");
-  symbols(made.layout_create, "cublasLtMatrixLayoutCreate")(made.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  symbols(made.layout_create, "cublasLtMatrixLayoutCreate")(made.layout_destroy,
+                                                            "cublasLtMatrixLayoutDestroy");
   symbols(made.layout_set, "cublasLtMatrixLayoutSetAttribute");
   symbols(made.preference_create, "cublasLtMatmulPreferenceCreate");
   symbols(made.preference_destroy, "cublasLtMatmulPreferenceDestroy");
   symbols(made.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   return made;
+}
+
+// cuDNN opens its parts by name alone too, and LD_LIBRARY_PATH may lead it to those of another version; parts
+// that are loaded already are taken instead. One that isn't there is for cuDNN to miss.
+void load_parts_beside(const std::string& library) {
+  const std::filesystem::path folder = std::filesystem::path(library).parent_path();
+  if (folder.empty()) return;
+  for (const char* part : {"graph", "ops", "engines_runtime_compiled", "engines_precompiled", "heuristic"}) {
+    dlopen((folder / fmt::format("libcudnn_{}.so.9", part)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
 }
 
 Cudnn load_cudnn() {
@@ -156,6 +189,7 @@ Cudnn load_cudnn() {
   cublaslt();
   Cudnn made;
   made.library = load(kCudnn, RTLD_LOCAL, cudnn_version());
+  load_parts_beside(made.library.path);
   Symbols symbols(kCudnn, made.library);
   symbols(made.create, "cudnnCreate")(made.destroy, "cudnnDestroy")(made.set_stream, "cudnnSetStream");
   symbols(made.error_string, "cudnnGetErrorString")(made.last_error_string, "cudnnGetLastErrorString");
@@ -179,6 +213,7 @@ Nccl load_nccl() {
   symbols(made.all_reduce, "ncclAllReduce")(made.all_gather, "ncclAllGather");
   symbols(made.reduce_scatter, "ncclReduceScatter")(made.broadcast, "ncclBroadcast");
   symbols(made.send, "ncclSend")(made.receive, "ncclRecv");
+  symbols(made.comm_register, "ncclCommRegister")(made.comm_deregister, "ncclCommDeregister");
   symbols(made.mem_alloc, "ncclMemAlloc")(made.mem_free, "ncclMemFree");
   symbols(made.window_register, "ncclCommWindowRegister")(made.window_deregister, "ncclCommWindowDeregister");
   return made;
@@ -189,6 +224,8 @@ Cupti load_cupti() {
   made.library = load(kCupti, RTLD_LOCAL, cupti_version);
   Symbols symbols(kCupti, made.library);
   symbols(made.result_string, "cuptiGetResultString")(made.enable, "cuptiActivityEnable");
+  symbols(made.subscribe, "cuptiSubscribe")(made.unsubscribe, "cuptiUnsubscribe");
+  symbols(made.enable_callback, "cuptiEnableCallback");
   symbols(made.register_callbacks, "cuptiActivityRegisterCallbacks")(made.disable, "cuptiActivityDisable");
   symbols(made.flush_all, "cuptiActivityFlushAll")(made.next_record, "cuptiActivityGetNextRecord");
   symbols(made.dropped_records, "cuptiActivityGetNumDroppedRecords");
@@ -201,7 +238,8 @@ std::string line_of(const LibraryWanted& wanted, const std::function<const Loade
     const LoadedLibrary& found = library();
     return fmt::format("{} {}  {}", wanted.name, to_string(found.version), found.path);
   } catch (const Error& error) {
-    return error.what();
+    const std::string why = error.what();
+    return why.substr(0, why.find(kTried));
   }
 }
 

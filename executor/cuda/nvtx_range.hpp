@@ -1,6 +1,6 @@
 #pragma once
-// A named span of the host's time, for whoever watches with NVIDIA's profilers. Next to free when nobody does: NVTX is
-// headers alone and loads what a profiler brings.
+// A named span of the host's time, for whoever watches with NVIDIA's profilers. Next to free when nobody
+// does: NVTX is headers alone and loads what a profiler brings.
 
 #include <nvtx3/nvToolsExt.h>
 

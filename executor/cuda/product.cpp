@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -19,7 +20,8 @@ cudaDataType_t data_type(DType type) {
     case DType::kFp16: return CUDA_R_16F;
     default: break;
   }
-  fail(ErrorKind::kRuntime, "no product of {} matrices on this device: use bf16, fp16 or fp32", to_string(type));
+  fail(ErrorKind::kRuntime, "no product of {} matrices on this device: use bf16, fp16 or fp32",
+       to_string(type));
 }
 
 // As it lies in memory: row-major [rows, columns].
@@ -40,7 +42,8 @@ std::uint32_t alignment_of(const void* data) {
 
 std::string describe(const char* name, const Matrix& matrix, std::int64_t batch) {
   return fmt::format("{} {} {}{}{}", name, to_string(matrix.array.dtype), matrix.stride,
-                     matrix.turned ? " turned" : "", batch > 1 ? fmt::format(" +{}", matrix.batch_stride) : "");
+                     matrix.turned ? " turned" : "",
+                     batch > 1 ? fmt::format(" +{}", matrix.batch_stride) : "");
 }
 
 std::int64_t bytes_of(const Matrix& matrix, const Lying& as, std::int64_t batch) {
@@ -62,9 +65,10 @@ cublasLtMatrixLayout_t make_layout(const CublasLt& library, const Matrix& matrix
     check_product(library,
                   library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
                   "describe a batch");
-    check_product(library,
-                  library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof offset),
-                  "describe a batch");
+    check_product(
+        library,
+        library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof offset),
+        "describe a batch");
   }
   return layout;
 }
@@ -72,7 +76,8 @@ cublasLtMatrixLayout_t make_layout(const CublasLt& library, const Matrix& matrix
 template <class T>
 void set(const CublasLt& library, cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
          const T& value) {
-  check_product(library, library.operation_set(operation, attribute, &value, sizeof value), "describe a product");
+  check_product(library, library.operation_set(operation, attribute, &value, sizeof value),
+                "describe a product");
 }
 
 }  // namespace
@@ -119,9 +124,11 @@ Product::Product(const CublasLt& library, cublasLtHandle_t handle, const Gemm& g
     a_ = make_layout(library_, gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch);
     b_ = make_layout(library_, gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch);
     d_ = make_layout(library_, gemm.d, lying(gemm.d, gemm.m, gemm.n), gemm.batch);
-    // Pedantic: fp32 operands are multiplied as they are, not as TF32.
+    // Neither multiplies fp32 operands as TF32; pedantic keeps cuBLASLt from other short cuts too, but isn't
+    // there for everything that may become of a product.
     const bool single = gemm.a.array.dtype == DType::kFp32;
     set_operation(single ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F, gemm);
+    if (single && candidates({4, 4, 4, 4}, 1, 0).empty()) set_operation(CUBLAS_COMPUTE_32F, gemm);
   } catch (...) {
     destroy();
     throw;
@@ -138,6 +145,7 @@ void Product::destroy() {
 }
 
 void Product::set_operation(cublasComputeType_t compute, const Gemm& gemm) {
+  if (operation_ != nullptr) library_.operation_destroy(std::exchange(operation_, nullptr));
   check_product(library_, library_.operation_create(&operation_, compute, CUDA_R_32F), "describe a product");
   const auto turned = [](const Matrix& matrix) { return matrix.turned ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(library_, operation_, CUBLASLT_MATMUL_DESC_TRANSA, turned(gemm.b));
@@ -160,6 +168,10 @@ std::vector<ProductCandidate> Product::candidates(const ProductAlignment& alignm
     return library_.preference_set(preference, attribute, &value, sizeof value);
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
+  // Parts of a sum that is cut along k are added in fp32 and in a fixed order: neither rounded to D's type
+  // before, nor added into D as they come.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment.b);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.a);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.d);
@@ -182,7 +194,8 @@ std::vector<ProductCandidate> Product::candidates(const ProductAlignment& alignm
 
 bool Product::runs(const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) const {
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = library_.algorithm_check(handle_, operation_, b_, a_, d_, d_, &algorithm, &result);
+  const cublasStatus_t status =
+      library_.algorithm_check(handle_, operation_, b_, a_, d_, d_, &algorithm, &result);
   return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= workspace_bytes;
 }

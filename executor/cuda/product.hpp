@@ -1,13 +1,14 @@
 #pragma once
-// One product of matrices as cuBLASLt knows it: its descriptors, made once, and the algorithms offered for it.
+// One product of matrices as cuBLASLt knows it: its descriptors, made once, and the algorithms offered for
+// it.
 //
 // cuBLASLt counts columns first, so that what lies row-major is its transpose there. D = A·B is asked for as
 // Dᵀ[n,m] = Bᵀ[n,k] · Aᵀ[k,m]: its first operand is our B. Strides of rows are its leading dimensions.
 //
-// FP8 isn't done. It would need: kFp8 operands as CUDA_R_8F_E4M3 (gradients: E5M2, which Array would have to say),
-// addresses of their scales on the device (A_SCALE_POINTER and B_SCALE_POINTER, set per call as the bias is), D_SCALE
-// and AMAX_D for an fp8 D, and on Hopper both operands with k innermost (a not turned, b turned), dimensions that
-// are multiples of 16, so that lowering has to keep transposed copies.
+// FP8 isn't done. It would need: kFp8 operands as CUDA_R_8F_E4M3 (gradients: E5M2, which Array would have to
+// say), addresses of their scales on the device (A_SCALE_POINTER and B_SCALE_POINTER, set per call as the
+// bias is), D_SCALE and AMAX_D for an fp8 D, and on Hopper both operands with k innermost (a not turned, b
+// turned), dimensions that are multiples of 16, so that lowering has to keep transposed copies.
 
 #include <cstddef>
 #include <cstdint>
@@ -61,8 +62,8 @@ class Product {
   // Whether an algorithm that was kept can be run still.
   bool runs(const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) const;
   // One product at a time: the bias' address is set in the descriptor.
-  cublasStatus_t launch(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
-                        std::size_t workspace_bytes, cudaStream_t stream);
+  cublasStatus_t launch(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm,
+                        void* workspace, std::size_t workspace_bytes, cudaStream_t stream);
 
  private:
   void set_operation(cublasComputeType_t compute, const device::Gemm& gemm);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "executor/cuda/check.hpp"
+#include "executor/cuda/checks.hpp"
 #include "executor/cuda/random_operands.hpp"
 
 namespace orrery::cuda {
@@ -23,18 +23,21 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-// Captured, so that a small product is timed as a step's graph runs it and not as fast as the host launches it.
+// Captured, so that a small product is timed as a step's graph runs it and not as fast as the host launches
+// it.
 class ProductTimer::Launches {
  public:
   Launches(ProductTimer& timer, Product& product, const cublasLtMatmulAlgo_t& algorithm, int count) {
-    check(cudaStreamBeginCapture(timer.stream_, cudaStreamCaptureModeThreadLocal), "capture products");
+    check(cudaStreamBeginCapture(timer.stream_, cudaStreamCaptureModeRelaxed), "capturing products");
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     for (int i = 0; i < count && status == CUBLAS_STATUS_SUCCESS; ++i) {
-      status = product.launch(timer.operands(i), algorithm, timer.workspace_, timer.workspace_bytes_, timer.stream_);
+      status = product.launch(timer.operands(i), algorithm, timer.workspace_, timer.workspace_bytes_,
+                              timer.stream_);
     }
     cudaGraph_t graph = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(timer.stream_, &graph);
-    if (ended == cudaSuccess && status == CUBLAS_STATUS_SUCCESS && cudaGraphInstantiate(&exec_, graph, 0) != cudaSuccess) {
+    if (ended == cudaSuccess && status == CUBLAS_STATUS_SUCCESS &&
+        cudaGraphInstantiate(&exec_, graph, 0) != cudaSuccess) {
       exec_ = nullptr;
     }
     if (graph != nullptr) cudaGraphDestroy(graph);
@@ -47,7 +50,7 @@ class ProductTimer::Launches {
   Launches& operator=(const Launches&) = delete;
 
   explicit operator bool() const { return exec_ != nullptr; }
-  void run(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "run products"); }
+  void run(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "running products"); }
 
  private:
   cudaGraphExec_t exec_ = nullptr;
@@ -57,22 +60,17 @@ ProductTimer::ProductTimer(cudaStream_t stream, std::span<std::byte> scratch, vo
                            std::size_t workspace_bytes, const TuneOptions& options)
     : stream_(stream),
       // From an address that is a multiple of 256 on.
-      scratch_(scratch.subspan(std::min(
-          scratch.size(), static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(scratch.data()) & 255)))),
+      scratch_(scratch.subspan(
+          std::min(scratch.size(),
+                   static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(scratch.data()) & 255)))),
       workspace_(workspace),
       workspace_bytes_(workspace_bytes),
       options_(options) {
   int device = 0, bytes = 0;
-  check(cudaGetDevice(&device), "ask for the GPU");
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device), "ask for the size of the GPU's cache");
+  check(cudaGetDevice(&device), "asking for the GPU");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device),
+        "asking for the size of the GPU's cache");
   cache_bytes_ = bytes;
-  check(cudaEventCreate(&begin_), "make an event");
-  check(cudaEventCreate(&end_), "make an event");
-}
-
-ProductTimer::~ProductTimer() {
-  if (begin_ != nullptr) cudaEventDestroy(begin_);
-  if (end_ != nullptr) cudaEventDestroy(end_);
 }
 
 bool ProductTimer::hold(const device::Gemm& gemm, const ProductAlignment& alignment) {
@@ -108,21 +106,20 @@ ProductOperands ProductTimer::operands(int turn) const {
 }
 
 double ProductTimer::milliseconds(const Launches& launches, int times) {
-  check(cudaEventRecord(begin_, stream_), "record an event");
+  check(cudaEventRecord(begin_, stream_), "recording an event");
   for (int i = 0; i < times; ++i) launches.run(stream_);
-  check(cudaEventRecord(end_, stream_), "record an event");
-  check(cudaEventSynchronize(end_), "wait for products");
-  float elapsed = 0;
-  check(cudaEventElapsedTime(&elapsed, begin_, end_), "time products");
-  return static_cast<double>(elapsed);
+  check(cudaEventRecord(end_, stream_), "recording an event");
+  check(cudaEventSynchronize(end_), "waiting for products");
+  return elapsed_ns(begin_, end_) / 1e6;
 }
 
 std::optional<double> ProductTimer::burst(Product& product, const cublasLtMatmulAlgo_t& algorithm) {
   // Uncaptured first: a kernel's first launch may load it, which a capture forbids.
-  if (product.launch(operands(0), algorithm, workspace_, workspace_bytes_, stream_) != CUBLAS_STATUS_SUCCESS) {
+  if (product.launch(operands(0), algorithm, workspace_, workspace_bytes_, stream_) !=
+      CUBLAS_STATUS_SUCCESS) {
     return std::nullopt;
   }
-  check(cudaStreamSynchronize(stream_), "try a product");
+  check(cudaStreamSynchronize(stream_), "trying a product");
   if (row_ == 0) {
     const Launches some(*this, product, algorithm, sets_);
     if (!some) return std::nullopt;
@@ -134,7 +131,8 @@ std::optional<double> ProductTimer::burst(Product& product, const cublasLtMatmul
   if (!row) return std::nullopt;
   milliseconds(row, 1);
   std::vector<double> samples;
-  for (int i = 0; i < std::max(options_.repeats, 1); ++i) samples.push_back(milliseconds(row, 1) * 1000 / row_);
+  for (int i = 0; i < std::max(options_.repeats, 1); ++i)
+    samples.push_back(milliseconds(row, 1) * 1000 / row_);
   return median(samples);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "executor/cuda/memory.hpp"
 #include "executor/cuda/product.hpp"
 
 namespace orrery::cuda {
@@ -15,21 +16,23 @@ struct TuneOptions {
   bool timed = true;    // Else the heuristic's first offer is taken.
   int candidates = 16;  // Asked for, and half as many again that make do with a sixteenth of the workspace.
   int repeats = 5;      // Bursts of about a millisecond each; their median counts.
-  // Those within `keep_within` of the fastest run back to back for `sustained_ms` unmeasured and as long measured:
-  // under power limits a chip that is kept busy ranks algorithms otherwise than one that has just rested.
+  // Those within `keep_within` of the fastest run back to back for `sustained_ms` unmeasured and as long
+  // measured: under power limits a chip that is kept busy ranks algorithms otherwise than one that has just
+  // rested.
   bool sustained = true;
   double keep_within = 0.02;
+  int finalists = 4;  // At most.
   double sustained_ms = 50;
 };
 
-// Operands lie in `scratch`, whose contents are lost, and hold random numbers: zeros need less power and so run
-// faster. Where they are small there are several sets of them, used in turns, so that the second cache holds none.
+// Operands lie in `scratch`, whose contents are lost, and hold random numbers: zeros need less power and so
+// run faster. Where they are small there are several sets of them, used in turns, so that the second cache
+// holds none.
 class ProductTimer {
  public:
   // REQUIRES: a stream that can be captured, not the default one.
-  ProductTimer(cudaStream_t stream, std::span<std::byte> scratch, void* workspace, std::size_t workspace_bytes,
-               const TuneOptions& options);
-  ~ProductTimer();
+  ProductTimer(cudaStream_t stream, std::span<std::byte> scratch, void* workspace,
+               std::size_t workspace_bytes, const TuneOptions& options);
   ProductTimer(const ProductTimer&) = delete;
   ProductTimer& operator=(const ProductTimer&) = delete;
 
@@ -49,7 +52,7 @@ class ProductTimer {
   void* const workspace_;
   const std::size_t workspace_bytes_;
   const TuneOptions options_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  const Event begin_{true}, end_{true};
   std::int64_t cache_bytes_ = 0, filled_ = 0;
 
   ProductBytes offsets_;  // Of the operands in a set.

@@ -111,7 +111,9 @@ void Products::choose_timed(Entry& entry, ProductTimer& timer, std::size_t works
   const int most = std::max(options.candidates, 1);
   std::vector<ProductCandidate> offers = entry.product.candidates(entry.alignment, most, workspace_bytes);
   const auto same_as = [](const ProductCandidate& x) {
-    return [&x](const ProductCandidate& y) { return std::memcmp(&x.algorithm, &y.algorithm, sizeof x.algorithm) == 0; };
+    return [&x](const ProductCandidate& y) {
+      return std::memcmp(&x.algorithm, &y.algorithm, sizeof x.algorithm) == 0;
+    };
   };
   for (const auto& offer : entry.product.candidates(entry.alignment, (most + 1) / 2, workspace_bytes / 16)) {
     if (std::none_of(offers.begin(), offers.end(), same_as(offer))) offers.push_back(offer);
@@ -127,6 +129,7 @@ void Products::choose_timed(Entry& entry, ProductTimer& timer, std::size_t works
   if (options.sustained) {
     const double limit = timed.front().microseconds * (1 + options.keep_within);
     std::erase_if(timed, [&](const Timed& x) { return x.microseconds > limit; });
+    timed.resize(std::min(timed.size(), static_cast<std::size_t>(std::max(options.finalists, 1))));
     for (Timed& x : timed) x.microseconds = timer.sustained(entry.product, x.algorithm, x.microseconds);
     std::stable_sort(timed.begin(), timed.end(), faster);
   }
@@ -152,8 +155,9 @@ std::vector<std::string> Products::tune(cudaStream_t stream, std::span<std::byte
   std::vector<std::string> warnings = std::move(warnings_);
   warnings_.clear();
   if (too_large > 0) {
-    warnings.push_back(fmt::format("{} products are too large to be timed in {} bytes: the heuristic's choice is taken",
-                                   too_large, scratch.size()));
+    warnings.push_back(
+        fmt::format("{} products are too large to be timed in {} bytes: the heuristic's choice is taken",
+                    too_large, scratch.size()));
   }
   if (any_timed) {
     if (std::string warning = cache_.save(); !warning.empty()) warnings.push_back(std::move(warning));
@@ -173,7 +177,8 @@ void Products::run(ProductId id, const device::Gemm& gemm, void* workspace, std:
   assert(id.index >= 0 && static_cast<std::size_t>(id.index) < entries_.size());
   Entry* const entry = entries_[static_cast<std::size_t>(id.index)].get();
   if (entry == nullptr) return;
-  if (!entry->chosen) fail(ErrorKind::kRuntime, "no algorithm was chosen yet for the product {}", entry->key());
+  if (!entry->chosen)
+    fail(ErrorKind::kRuntime, "no algorithm was chosen yet for the product {}", entry->key());
   assert(lower_of(entry->alignment, alignment_of(gemm)) == entry->alignment);
   const cublasStatus_t status =
       entry->product.launch({gemm.a.array.data, gemm.b.array.data, gemm.bias.data, gemm.d.array.data},
@@ -188,7 +193,8 @@ std::vector<ProductTime> Products::times() const {
   for (const auto& entry : entries_) {
     if (entry == nullptr) continue;
     const device::Gemm& gemm = entry->gemm;
-    times.push_back({entry->description, gemm.m, gemm.n, gemm.k, gemm.batch, entry->microseconds, entry->candidates});
+    times.push_back(
+        {entry->description, gemm.m, gemm.n, gemm.k, gemm.batch, entry->microseconds, entry->candidates});
   }
   return times;
 }

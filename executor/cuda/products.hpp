@@ -35,20 +35,23 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Products of equal sizes, types and layouts are one, whatever their addresses; its algorithm is one that the least
-  // aligned of them can run by, so that equal products round equally. A less aligned one than before undoes its choice.
+  // Products of equal sizes, types and layouts are one, whatever their addresses; its algorithm is one that
+  // the least aligned of them can run by, so that equal products round equally. A less aligned one than
+  // before undoes its choice.
   ProductId prepare(const device::Gemm& gemm);
 
-  // Chooses algorithms for all that have none: from the cache; by timing; where operands don't fit into `scratch`,
-  // the heuristic's first. What scratch held is lost. Returns warnings. Ranks that are to round equally need one
-  // rank to be done before the others begin, with one cache for all.
+  // Chooses algorithms for all that have none: from the cache; by timing; where operands don't fit into
+  // `scratch`, the heuristic's first. What scratch held is lost. Returns warnings. Ranks that are to round
+  // equally need one rank to be done before the others begin, with one cache for all.
   std::vector<std::string> tune(cudaStream_t stream, std::span<std::byte> scratch, void* workspace,
                                 std::size_t workspace_bytes, const TuneOptions& options = {});
   // The heuristic's first for all that have none.
   void settle(std::size_t workspace_bytes);
 
-  // REQUIRES: id is of prepare(gemm), and chosen; at least the workspace it was chosen for, of this stream alone.
-  void run(ProductId id, const device::Gemm& gemm, void* workspace, std::size_t workspace_bytes, cudaStream_t stream);
+  // REQUIRES: id is of prepare(gemm), and chosen; at least the workspace it was chosen for, of this stream
+  // alone.
+  void run(ProductId id, const device::Gemm& gemm, void* workspace, std::size_t workspace_bytes,
+           cudaStream_t stream);
 
   std::vector<ProductTime> times() const;
 
@@ -56,7 +59,8 @@ class Products {
   struct Entry;
   bool choose_kept(Entry& entry, std::size_t workspace_bytes);
   void choose_first(Entry& entry, std::size_t workspace_bytes);
-  void choose_timed(Entry& entry, ProductTimer& timer, std::size_t workspace_bytes, const TuneOptions& options);
+  void choose_timed(Entry& entry, ProductTimer& timer, std::size_t workspace_bytes,
+                    const TuneOptions& options);
 
   const CublasLt& library_;
   cublasLtHandle_t handle_ = nullptr;

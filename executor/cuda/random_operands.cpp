@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "executor/cuda/check.hpp"
+#include "executor/cuda/checks.hpp"
 
 namespace orrery::cuda {
 namespace {
@@ -17,7 +17,8 @@ constexpr std::size_t kPatternBytes = std::size_t{4} << 20;
 std::uint16_t random_bf16(std::uint64_t index) {
   const std::uint64_t bits = mix64(index + 1);
   float sum = 0;
-  for (int part = 0; part < 4; ++part) sum += static_cast<float>(bits >> (16 * part) & 0xffff) / 32768.0F - 1.0F;
+  for (int part = 0; part < 4; ++part)
+    sum += static_cast<float>(bits >> (16 * part) & 0xffff) / 32768.0F - 1.0F;
   if (sum == 0) sum = 1;
   std::uint32_t word = 0;
   std::memcpy(&word, &sum, sizeof word);
@@ -31,14 +32,15 @@ void fill_random(std::span<std::byte> memory, cudaStream_t stream) {
   for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = random_bf16(i);
   std::size_t done = pattern.size() * 2;
   if (done == 0) return;
-  check(cudaMemcpyAsync(memory.data(), pattern.data(), done, cudaMemcpyHostToDevice, stream), "write random numbers");
+  check(cudaMemcpyAsync(memory.data(), pattern.data(), done, cudaMemcpyHostToDevice, stream),
+        "writing random numbers");
   while (done < memory.size() / 2 * 2) {
     const std::size_t part = std::min(done, memory.size() / 2 * 2 - done);
     check(cudaMemcpyAsync(memory.data() + done, memory.data(), part, cudaMemcpyDeviceToDevice, stream),
-          "copy random numbers");
+          "copying random numbers");
     done += part;
   }
-  check(cudaStreamSynchronize(stream), "write random numbers");
+  check(cudaStreamSynchronize(stream), "writing random numbers");
 }
 
 }  // namespace orrery::cuda

@@ -5,6 +5,7 @@
 
 #include <cassert>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -54,7 +55,8 @@ AlgorithmCache::AlgorithmCache(const std::string& folder, const std::string& lib
 }
 
 std::string AlgorithmCache::read(Entries& into) const {
-  if (path_.empty() || !std::filesystem::exists(path_)) return "";
+  std::error_code unreadable;
+  if (path_.empty() || !std::filesystem::exists(path_, unreadable)) return "";
   std::ifstream file(path_);
   std::string line;
   if (!file || !std::getline(file, line) || line != header_) {
@@ -88,7 +90,8 @@ std::string AlgorithmCache::save() const {
 
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  const std::string unfinished = fmt::format("{}.{}", path_, getpid());
+  const std::string unfinished =
+      fmt::format("{}.{}.{}", path_, getpid(), std::chrono::steady_clock::now().time_since_epoch().count());
   std::ofstream file(unfinished);
   file << header_ << '\n';
   for (const auto& [key, algorithm] : all) file << to_line(key, algorithm);

@@ -3,9 +3,11 @@ import datetime
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BASELINE = os.path.join(ROOT, "tests", "gpu", "torch_baseline.py")
@@ -48,6 +50,8 @@ class Scenario:
             self.text = file.read()
         self.model = os.path.join(ROOT, "scenarios", self.value("model"))
         self.sequence, self.batch = int(self.value("sequence")), int(self.value("global_batch"))
+        gpus = re.search(r"gpus_per_node: *(\d+)", self.text)
+        self.gpus = int(gpus.group(1)) if gpus else 1
         with open(self.model, encoding="utf-8") as file:
             self.vocab = json.load(file)["vocab_size"]
 
@@ -62,6 +66,39 @@ def tail(text, lines=8):
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
+def environments(gpus):
+    """What each rank of a run on this machine is told, as a launcher would."""
+    if gpus == 1:
+        return [dict(os.environ)]
+    if os.environ.get("NCCL_NVLS_ENABLE") != "0":
+        sys.exit("set NCCL_NVLS_ENABLE=0: orrery's collectives do without multicast, so both sides do")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [dict(os.environ, RANK=str(rank), WORLD_SIZE=str(gpus), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(gpus),
+                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in range(gpus)]
+
+
+def run_ranks(command, gpus, timeout_s):
+    """The command once for each GPU. RAISES Failed with what was written to standard error."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        ranks = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=environment)
+                 for environment in environments(gpus)]
+        end = time.time() + timeout_s
+        try:
+            codes = [rank.wait(max(0.1, end - time.time())) for rank in ranks]
+        except subprocess.TimeoutExpired:
+            codes = [None]
+        finally:
+            for rank in ranks:
+                rank.kill()  # Does nothing to those that have ended.
+                rank.wait()
+        if any(code != 0 for code in codes):
+            log.seek(0)
+            why = f"not done after {timeout_s:.0f} s" if None in codes else f"exit status {max(codes, key=abs)}"
+            raise Failed(f"{why}: {' '.join(command)}\n{tail(log.read())}")
+
+
 def run_orrery(program, scenario, steps, options, settings, timeout_s):
     """The JSON of `orrery run` and the command."""
     with tempfile.TemporaryDirectory() as folder:
@@ -69,12 +106,7 @@ def run_orrery(program, scenario, steps, options, settings, timeout_s):
         command = [program, "run", scenario.file, "--backend", options.backend, "--steps", str(steps), "--json", result]
         for setting in settings:
             command += ["--set", setting]
-        try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"orrery: not done after {timeout_s:.0f} s: {' '.join(command)}") from None
-        if ended.returncode != 0:
-            raise Failed(f"orrery ended with {ended.returncode}: {tail(ended.stderr)}")
+        run_ranks(command, scenario.gpus, timeout_s)
         with open(result, encoding="utf-8") as file:
             return json.load(file), " ".join(command)
 

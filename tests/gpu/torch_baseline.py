@@ -158,6 +158,7 @@ class Blocks:
             self.trainer.capture()
         torch.cuda.synchronize()
         self.compile_s = time.time() - begin
+        torch.cuda.empty_cache()  # What only the compiler's trials needed: another program may need it.
         torch.cuda.reset_peak_memory_stats()
         begin = time.time()
         self._run(8)
@@ -228,7 +229,7 @@ def run_time(options):
     trainer = Trainer(options)
     blocks = Blocks(trainer, sampler_of(trainer.device))
     blocks.prepare()
-    if options.serve:  # One process, single GPU: a block for every line "go SECONDS STEPS" of standard input.
+    if options.serve:  # Every rank reads a standard input of its own.
         write(options, {"ready": True, "step_s": blocks.step_s, "compile_s": blocks.compile_s})
         for line in sys.stdin:
             _, warmup_s, steps = line.split()
@@ -313,8 +314,8 @@ def arguments():
     options.strategy = options.strategy or ("single" if WORLD == 1 else "ddp")
     if options.what == "loss" and not options.data:
         parser.error("loss needs --data, the text that orrery trains on")
-    if (options.strategy == "single") != (WORLD == 1) or (options.serve and WORLD > 1):
-        parser.error("ddp and fsdp2 need torchrun with several processes, single and --serve just one")
+    if (options.strategy == "single") != (WORLD == 1):
+        parser.error("ddp and fsdp2 need torchrun with several processes, single just one")
     if WORLD > 1 and (options.mode == "graph" or options.what == "loss"):
         parser.error("mode graph and losses are for one GPU")
     if options.what == "time" and options.steps < 1:

@@ -114,7 +114,8 @@ TEST_CASE("steps in bf16 are near the host backend's", "[.gpu]") {
     const host::RunResult host = on_host(of);
     // bf16 has 8 bits; a rounding that falls the other way moves a loss of about 3 by some thousandths.
     check_close(gpu.losses, host.losses, 2e-2);
-    check_close(gpu.gradient_norms, host.gradient_norms, 1e-1);
+    // Of the first step alone: from the second on they are those of weights that differ.
+    check_close({gpu.gradient_norms.front()}, {host.gradient_norms.front()}, 5e-2);
   }
 }
 
