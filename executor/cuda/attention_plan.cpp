@@ -44,13 +44,8 @@ void AttentionPlan::compile(std::size_t engine) {
         .finalize("compile attention");
     const auto bytes = plan.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
     compiled.plan = std::move(plan);
-<<<<<<< HEAD
     compiled.workspace_bytes =
         std::max<std::int64_t>(rounded(bytes), 256);  // Never none, whose address may be null.
-=======
-    // Never none, whose address may be null.
-    compiled.workspace_bytes = std::max<std::int64_t>(rounded(bytes), 256);
->>>>>>> part-libs
   } catch (const Error& error) {
     refusal_ = error.what();
   }
