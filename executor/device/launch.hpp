@@ -257,6 +257,7 @@ struct StepScalars {
   float decay = 0;          // lr · weight decay
   float inverse_bias2 = 1;  // 1 / √(1 − β2^t)
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  float rest1 = 0.1f, rest2 = 0.001f;  // 1 − β1, 1 − β2, before β is rounded.
   float gradient_scale = 1;
   float clip_norm = 0;  // 0: gradients aren't clipped.
 };

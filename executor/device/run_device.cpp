@@ -62,6 +62,8 @@ StepScalars scalars_of(const host::AdamWSettings& settings, double clip_norm) {
   scalars.decay = static_cast<float>(settings.learning_rate * settings.weight_decay);
   scalars.inverse_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(settings.beta2, step)));
   scalars.beta1 = static_cast<float>(settings.beta1), scalars.beta2 = static_cast<float>(settings.beta2);
+  scalars.rest1 = static_cast<float>(1 - settings.beta1),
+  scalars.rest2 = static_cast<float>(1 - settings.beta2);
   scalars.epsilon = static_cast<float>(settings.epsilon);
   scalars.gradient_scale = static_cast<float>(settings.gradient_scale);
   scalars.clip_norm = static_cast<float>(clip_norm);
