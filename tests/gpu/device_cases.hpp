@@ -10,7 +10,6 @@
 #include "executor/cuda/generic.hpp"
 #include "executor/cuda/kernels.hpp"
 #include "tests/executor/kernel_cases.hpp"
-#include "tests/gpu/device_memory.hpp"
 
 namespace orrery::test {
 
