@@ -175,7 +175,7 @@ Kernel launch_kernel(const Graph& graph, const GraphIndex& index, const Plan& pl
     } else {
       kernel.flops += flops(graph, op, sizes);
     }
-    if (kernel.kind == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
+    if (kernel_kind(op.kind) == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
     if (kernel.kind == KernelKind::kEmbedding) {
       traffic.add_embedding(id, kernel);
     } else {

@@ -33,7 +33,12 @@ class StepLowering {
  public:
   StepLowering(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
                const StepMemory& memory, const OpLoweringOptions& options)
-      : tables_(tables), rank_(rank), staging_(staging), memory_(memory), options_(options) {}
+      : tables_(tables),
+        rank_(rank),
+        staging_(staging),
+        memory_(memory),
+        options_(options),
+        packs_(tables, rank.rank) {}
 
   DeviceStep lower() {
     DeviceStep step;
@@ -49,6 +54,8 @@ class StepLowering {
       lowered.name = instruction_name(tables_.program(), instruction);
       lowered.stream = instruction.stream.value;
       lowered.after = rank_.instructions[i].after;
+      const PackedPlaces places = packs_.places(instruction);
+      options_.packed = &places;
       launches_.clear();
       for (const host::Action& action : rank_.instructions[i].actions) lower(action, instruction);
       const std::set<const std::byte*> own = touched_by_it_alone(instruction);
@@ -194,7 +201,8 @@ class StepLowering {
   const host::BoundRank& rank_;
   const Staging& staging_;
   const StepMemory& memory_;
-  const OpLoweringOptions& options_;
+  OpLoweringOptions options_;
+  const Packs packs_;
   std::vector<Launch> launches_;  // Of the instruction.
   std::set<std::tuple<const std::byte*, TensorId, std::int32_t>> filled_;
   std::vector<int> touchers_;  // By buffer: instructions that touch it.
@@ -248,10 +256,14 @@ DeviceStep lower_step(host::Tables& tables, const host::BoundRank& rank, const S
 std::vector<Launch> lower_initial_state(host::Tables& tables, const host::BoundRank& rank, std::uint64_t seed,
                                         double deviation) {
   std::vector<Launch> launches;
+  const Packs packs(tables, rank.rank);
   for (const host::ParameterRun& run : host::parameter_runs(tables, rank.rank, false)) {
-    launches.emplace_back(InitialValues{run.view.elements, run.first, host::initial_key(seed, run.name),
-                                        run.drawn ? host::initial_scale(deviation) : 0, run.constant,
-                                        array(run.view)});
+    for (const Stretch& part : packs.stretches(run.view)) {
+      launches.emplace_back(InitialValues{part.elements, run.first + part.skipped,
+                                          host::initial_key(seed, run.name),
+                                          run.drawn ? host::initial_scale(deviation) : 0, run.constant,
+                                          part.array, part.width, part.stride});
+    }
   }
   for (const host::BoundInstruction& instruction : rank.instructions) {
     for (const host::Action& action : instruction.actions) {
@@ -270,8 +282,12 @@ std::vector<Launch> lower_initial_state(host::Tables& tables, const host::BoundR
 
 std::vector<Launch> lower_hash(host::Tables& tables, RankId rank, std::uint64_t* hash) {
   std::vector<Launch> launches;
+  const Packs packs(tables, rank);
   for (const host::ParameterRun& run : host::parameter_runs(tables, rank, true)) {
-    launches.emplace_back(HashElements{run.view.elements, run.first, run.name, array(run.view), hash});
+    for (const Stretch& part : packs.stretches(run.view)) {
+      launches.emplace_back(HashElements{part.elements, run.first + part.skipped, run.name, part.array, hash,
+                                         part.width, part.stride});
+    }
   }
   return launches;
 }
