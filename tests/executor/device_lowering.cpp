@@ -164,7 +164,10 @@ TEST_CASE("packed projections are one product each way", "[executor][device]") {
   CHECK(found.at("gemm") == 3 * (4 * 8 + 1));
   CHECK(found.at("rope") == 8);
   CHECK(found.at("rope back") == 8);
-  CHECK(found.count("zero") == 0);
+  const auto zeroes = [](const std::map<std::string, int>& launches) {
+    return launches.count("zero") > 0 ? launches.at("zero") : 0;
+  };
+  CHECK(zeroes(found) == zeroes(counts(lower_tiny(wide_llama(), 1).step)));
   CHECK(lowered.initial == parameter_count(build_training_graph(wide_llama(), DType::kBf16)));
 
   constexpr std::int64_t kQ = 16, kKv = 8, kAll = kQ + 2 * kKv, kFfn = 16, kHidden = 32, kRows = 32;

@@ -387,7 +387,7 @@ TEST_CASE("buffers behind each other are placed so, as one", "[planner][memory]"
 
 TEST_CASE("packed projections lie side by side in every plan", "[planner][memory]") {
   TransformerConfig config = small_llama();
-  PlanShorthand plan = shorthand(1, 1, 2);
+  PlanShorthand plan = shorthand(1, 1, 1, 2);
   plan.settings.kernel_set = "orrery-cuda-packed";
   Program program = lowered(plan, config);
   REQUIRE(verify(program).empty());
