@@ -18,6 +18,12 @@ inline void check_cuda(cudaError_t error) {
   REQUIRE(error == cudaSuccess);
 }
 
+// Without a GPU a case ends without an assertion, which counts as skipped.
+inline bool have_gpu() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
 // Of fp32 and 16-bit numbers, read as any of them, far from all that is computed; as an index outside of
 // everything.
 inline constexpr int kPoison = 0x7b;
@@ -146,7 +152,7 @@ class DeviceCase {
 // Rounding to T moves a number by half of its last place: 2⁻⁹, 2⁻¹² of it. Both sides have rounded once, the
 // host on its way from fp32, so whole places are allowed. fp32: sums in another order, and exponentials that
 // are exact to two places, where differences leave a millionth of the largest (element_error).
-inline double element_tolerance(DType type) {
+inline double tolerance_of(DType type) {
   if (type == DType::kBf16) return 0x1p-7;
   if (type == DType::kFp16) return 0x1p-10;
   return 1e-4;

@@ -36,7 +36,7 @@ void check_unary(const Kind& kind, std::int64_t count, DType type, std::size_t o
                       {},         on_device.output(n, type, offset)};
   on_device.run(unary);
   const Values wanted = host_op(OpKind::kUnary, kind).input({count}, x).output({count}).run()[0];
-  CHECK(element_error(on_device.values(unary.y), wanted) < element_tolerance(type));
+  CHECK(element_error(on_device.values(unary.y), wanted) < tolerance_of(type));
 
   DeviceCase backward;
   unary.x = backward.input(x, type, offset);
@@ -44,7 +44,7 @@ void check_unary(const Kind& kind, std::int64_t count, DType type, std::size_t o
   backward.run(unary);
   HostOp op = host_op(OpKind::kUnaryGrad, kind);
   op.input({count}, x).input({count}, dy).output({count});
-  CHECK(element_error(backward.values(unary.y), op.run()[0]) < element_tolerance(type));
+  CHECK(element_error(backward.values(unary.y), op.run()[0]) < tolerance_of(type));
 }
 
 void check_gated(const Kind& kind, std::int64_t count, DType type, std::size_t offset) {
@@ -60,7 +60,7 @@ void check_gated(const Kind& kind, std::int64_t count, DType type, std::size_t o
   on_device.run(gated);
   HostOp forward = host_op(OpKind::kGated, kind);
   forward.input({count}, gate).input({count}, up).output({count});
-  CHECK(element_error(on_device.values(gated.y), forward.run()[0]) < element_tolerance(type));
+  CHECK(element_error(on_device.values(gated.y), forward.run()[0]) < tolerance_of(type));
 
   DeviceCase grads;
   const device::GatedGrad grad{count,
@@ -75,8 +75,8 @@ void check_gated(const Kind& kind, std::int64_t count, DType type, std::size_t o
   HostOp backward = host_op(OpKind::kGatedGrad, kind);
   backward.input({count}, gate).input({count}, up).input({count}, dy).output({count}).output({count});
   const std::vector<Values> wanted = backward.run();
-  CHECK(element_error(grads.values(grad.dgate), wanted[0]) < element_tolerance(type));
-  CHECK(element_error(grads.values(grad.dup), wanted[1]) < element_tolerance(type));
+  CHECK(element_error(grads.values(grad.dgate), wanted[0]) < tolerance_of(type));
+  CHECK(element_error(grads.values(grad.dup), wanted[1]) < tolerance_of(type));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ HostOp host_op(OpKind kind, const LossShape& shape, const Values& logits, const 
 
 // Logits as large as 100 have exponentials whose exponents were rounded by 4e-6.
 double of_exponentials(const LossShape& shape, DType type) {
-  return std::max(element_tolerance(type), shape.size * 1e-6);
+  return std::max(tolerance_of(type), shape.size * 1e-6);
 }
 
 void check_loss(const LossShape& shape, DType type, DType of_labels, std::size_t offset, bool in_place) {
@@ -97,5 +97,5 @@ TEST_CASE("the gradient of a part of the vocabulary knows which labels are its o
   on_device.run(grad);
   HostOp op = host_op(OpKind::kCrossEntropyGrad, shape, logits, labels);
   op.input({1, 50}, lse).output({1, 50, 160});
-  CHECK(element_error(on_device.values(grad.dlogits), op.run()[0]) < element_tolerance(DType::kBf16));
+  CHECK(element_error(on_device.values(grad.dlogits), op.run()[0]) < tolerance_of(DType::kBf16));
 }

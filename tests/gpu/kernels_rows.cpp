@@ -62,7 +62,7 @@ void check_norm(const NormCase& which, const RowShape& shape, DType type, bool w
   if (which.weight) op.input({shape.width}, weight);
   if (which.bias) op.input({shape.width}, bias);
   op.output({shape.rows, shape.width});
-  CHECK(element_error(on_device.values(norm.y), op.run()[0]) < element_tolerance(type));
+  CHECK(element_error(on_device.values(norm.y), op.run()[0]) < tolerance_of(type));
   if (with_residual) CHECK(element_error(on_device.values(norm.sum), sum) == 0);
 }
 
@@ -98,9 +98,9 @@ void check_norm_grad(const NormCase& which, const RowShape& shape, DType type, D
   if (which.bias) op.gradient({shape.width}, start);
   std::vector<Values> wanted = op.run();
   for (std::size_t i = 0; with_residual && i < n; ++i) wanted[0][i] += residual[i];
-  CHECK(element_error(on_device.values(norm.dx), wanted[0]) < element_tolerance(type));
+  CHECK(element_error(on_device.values(norm.dx), wanted[0]) < tolerance_of(type));
   // Sums of thousands of products, of which most cancel.
-  const double of_sums = std::max(element_tolerance(of_gradient), 5e-4);
+  const double of_sums = std::max(tolerance_of(of_gradient), 5e-4);
   if (which.weight) CHECK(element_error(on_device.values(norm.dweight), wanted[1]) < of_sums);
   if (which.bias) CHECK(element_error(on_device.values(norm.dbias), wanted[2]) < of_sums);
 }
@@ -162,14 +162,14 @@ void check_rope(const RopeShape& shape, DType type, bool back, bool given_positi
   rope.y = on_device.output(n, type, offset);
   on_device.run(rope);
   op.input(dims, x).output(dims);
-  CHECK(element_error(on_device.values(rope.y), op.run()[0]) < element_tolerance(type));
+  CHECK(element_error(on_device.values(rope.y), op.run()[0]) < tolerance_of(type));
 
   DeviceCase in_place;
   rope.positions = nullptr;
   rope.x = rope.y = in_place.changed(x, type, offset);
   in_place.run(rope);
   op.view.positions.clear();
-  CHECK(element_error(in_place.values(rope.y), op.run()[0]) < element_tolerance(type));
+  CHECK(element_error(in_place.values(rope.y), op.run()[0]) < tolerance_of(type));
 }
 
 }  // namespace
@@ -243,7 +243,7 @@ void check_embedding_grad(const TableShape& shape, DType type, DType of_table, D
   op.input({1, shape.tokens}, ids, DType::kInt64).input({1, shape.tokens, shape.width}, dy);
   op.gradient({shape.entries, shape.width}, start);
   const double tolerance =
-      std::max(element_tolerance(of_table), 5e-4);  // The host's sums are chains of thousands.
+      std::max(tolerance_of(of_table), 5e-4);  // The host's sums are chains of thousands.
   CHECK(element_error(on_device.values(embedding.table), op.run()[0]) < tolerance);
 }
 

@@ -110,7 +110,7 @@ void check_segment(const DeviceCase& on_device, const Parts& p, const Segment& s
   CHECK(element_error(on_device.values(p.arrays[2]), to_values(second, DType::kFp32)) < 1e-5);
   if (s.weights == DType::kFp32) return;
   CHECK(element_error(on_device.values(p.on_device.weights), to_values(weights, s.weights)) <
-        element_tolerance(s.weights));
+        tolerance_of(s.weights));
 }
 
 }  // namespace
