@@ -228,6 +228,8 @@ void Packs::place() {
       places_[pack.buffers[i].index()] = {first.data + column * size_bytes(first.dtype), pack.columns[i],
                                           stride};
       column += pack.columns[i];
+      if (!pack.weights) continue;
+      persistent_.emplace(tables_.view(rank_, pack.buffers[i]).data, pack.buffers[i].index());
     }
   }
 }
@@ -244,31 +246,30 @@ PackedPlaces Packs::places(const Instruction& instruction) const {
 
 std::vector<Stretch> Packs::stretches(const host::TensorView& part) const {
   const std::int64_t width = size_bytes(part.dtype);
-  for (std::size_t b = 0; b < places_.size(); ++b) {
-    const PackedPlace& place = places_[b];
-    if (place.data == nullptr || !role_.buffers[b].persistent) continue;
-    const std::byte* const begin = tables_.view(rank_, BufferId(static_cast<std::int64_t>(b))).data;
-    if (part.data < begin || part.data >= begin + role_.buffers[b].bytes) continue;
-    std::vector<Stretch> found;
-    for (std::int64_t done = 0; done < part.elements;) {
-      const std::int64_t at = (part.data - begin) / width + done, left = part.elements - done;
-      const std::int64_t row = at / place.columns, column = at % place.columns;
-      std::byte* const data = place.data + (row * place.stride + column) * width;
-      Stretch& next = found.emplace_back();
-      next.skipped = done;
-      next.array = {data, part.dtype};
-      if (column == 0 && left >= place.columns) {
-        next.elements = left / place.columns * place.columns;
-        next.width = place.columns;
-        next.stride = place.stride;
-      } else {
-        next.elements = std::min(left, place.columns - column);
-      }
-      done += next.elements;
+  auto found = persistent_.upper_bound(part.data);
+  if (found == persistent_.begin()) return {{0, part.elements, {part.data, part.dtype}, 0, 0}};
+  --found;
+  const std::byte* const begin = found->first;
+  if (part.data >= begin + role_.buffers[found->second].bytes)
+    return {{0, part.elements, {part.data, part.dtype}, 0, 0}};
+  const PackedPlace& place = places_[found->second];
+  std::vector<Stretch> stretches;
+  for (std::int64_t done = 0; done < part.elements;) {
+    const std::int64_t at = (part.data - begin) / width + done, left = part.elements - done;
+    const std::int64_t row = at / place.columns, column = at % place.columns;
+    Stretch& next = stretches.emplace_back();
+    next.skipped = done;
+    next.array = {place.data + (row * place.stride + column) * width, part.dtype};
+    if (column == 0 && left >= place.columns) {
+      next.elements = left / place.columns * place.columns;
+      next.width = place.columns;
+      next.stride = place.stride;
+    } else {
+      next.elements = std::min(left, place.columns - column);
     }
-    return found;
+    done += next.elements;
   }
-  return {{0, part.elements, {part.data, part.dtype}, 0, 0}};
+  return stretches;
 }
 
 }  // namespace orrery::device

@@ -34,7 +34,7 @@ class Packs {
   Packs(host::Tables& tables, RankId rank);
 
   PackedPlaces places(const Instruction& instruction) const;
-  // A part of a persistent buffer, in order.
+  // A part of a parameter, in order.
   std::vector<Stretch> stretches(const host::TensorView& part) const;
 
  private:
@@ -60,6 +60,7 @@ class Packs {
   std::vector<Pack> packs_;
   std::vector<std::int32_t> pack_of_;  // By buffer; −1: none.
   std::vector<PackedPlace> places_;    // By buffer; without data: it is dense.
+  std::map<const std::byte*, std::size_t> persistent_;  // By where packed ones begin.
 };
 
 }  // namespace orrery::device
