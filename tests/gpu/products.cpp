@@ -96,10 +96,12 @@ class Operands {
       sum += x;
       size += std::abs(x);
     };
-    if (of.accumulate) add(d.values[d.at(p, row, column)]);
     for (std::int64_t i = 0; i < of.k; ++i) add(a.values[a.at(p, row, i)] * b.values[b.at(p, i, column)]);
+    // Some of cuBLASLt's kernels round a product to D's type before they add it to what stands there.
+    const double rounded_before = of.accumulate && of.to != DType::kFp32 ? std::abs(sum) : 0;
+    if (of.accumulate) add(d.values[d.at(p, row, column)]);
     const double rounding = of.to == DType::kBf16 ? 0x1p-8 : of.to == DType::kFp16 ? 0x1p-11 : 0x1p-24;
-    return {sum, rounding * std::abs(sum) + 4e-6 * size};
+    return {sum, rounding * (std::abs(sum) + rounded_before) + 4e-6 * size};
   }
 
   const ProductCase of;
