@@ -21,18 +21,12 @@ int device_count(std::string& why) {
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   switch (status) {
     case cudaErrorInsufficientDriver:
-      why = driver == 0
-                ? "there is no driver: install NVIDIA's (580 or later) and look at nvidia-smi; without "
-                  "a GPU use --backend host"
-                : "the driver is older than this module, which needs one for CUDA 13 (580 or later): "
-                  "update it";
+      why = driver == 0 ? "there is no driver: install NVIDIA's (580 or later) and look at nvidia-smi"
+                        : "the driver is older than this module, which needs one for CUDA 13 (580 or later): "
+                          "look at nvidia-smi, and update it";
       break;
     case cudaErrorNoDevice:
-    case cudaSuccess:
-      why =
-          "the driver sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES; without a GPU use --backend "
-          "host";
-      break;
+    case cudaSuccess: why = "the driver sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES"; break;
     default: why = std::string(cudaGetErrorString(status)) + ": look at nvidia-smi"; break;
   }
   return 0;

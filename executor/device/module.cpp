@@ -94,7 +94,7 @@ class CudaBackend : public host::Backend {
   static int device_count() {
     std::string why;
     const int count = module().device_count(why);
-    if (count == 0) fail(ErrorKind::kRuntime, "no GPU can be used: {}", why);
+    if (count == 0) fail(ErrorKind::kRuntime, "no GPU can be used: {}; without one use --backend host", why);
     return count;
   }
 

@@ -37,12 +37,14 @@ TEST_CASE("without a module or a GPU a run ends with 5 and says how to mend it",
 TEST_CASE("a file that is no module, or one of another build, is named", "[cli]") {
   const Scratch scratch;
   const auto with = [](const std::string& modules) {
-    return shell("ORRERY_MODULES='" + modules + "' \"$ORRERY\" run " + kOneRank + " --backend cuda --steps 1");
+    return shell("ORRERY_MODULES='" + modules + "' \"$ORRERY\" run " + kOneRank +
+                 " --backend cuda --steps 1");
   };
   const std::string text = scratch.write("liborrery-cuda.so", "no module").string();
   refused(with(scratch.folder().string()), 5, text + " can't be loaded");
   refused(with(text), 5, text + " can't be loaded");  // A file itself.
-  refused(with(ORRERY_MODULE_WITHOUT_ENTRY), 5, "is no module of orrery's: build program and module together");
+  refused(with(ORRERY_MODULE_WITHOUT_ENTRY), 5,
+          "is no module of orrery's: build program and module together");
   refused(with(ORRERY_MODULE_OF_ANOTHER_BUILD), 5, "is of build another, this program of ");
 }
 
