@@ -164,6 +164,18 @@ class Joined {
   std::optional<launch::Rendezvous> rendezvous_;
 };
 
+void write_kernels(const std::string& file, const Program& program, const host::RunResult& result) {
+  KernelTrace trace;
+  trace.device = result.device.name;
+  for (const host::TracedKernel& kernel : result.device.traced) {
+    trace.kernels.push_back(
+        {kernel.kernel, kernel.instruction, kernel.stream, kernel.start_ns, kernel.end_ns});
+  }
+  const RankId rank = host::active_ranks(program).front();
+  const Role& role = program.roles[program.role_of[rank.index()].index()];
+  write_file(file, [&](std::ostream& out) { write_kernel_trace(out, program, role, trace); });
+}
+
 void write_results(const Options& options, const Prepared& prepared, const Program& program,
                    const RunSummary& summary, const host::RunResult& result) {
   if (!options.log.empty()) write_log(options.log, result, learning_rate(prepared.scenario.training));
@@ -181,18 +193,6 @@ void write_results(const Options& options, const Prepared& prepared, const Progr
     write_file(options.json, [&](std::ostream& out) { out << to_json(summary, prepared.scenario); });
   }
   if (!is_standard_output(options.json)) print(to_table(summary, prepared.scenario));
-}
-
-void write_kernels(const std::string& file, const Program& program, const host::RunResult& result) {
-  KernelTrace trace;
-  trace.device = result.device.name;
-  for (const host::TracedKernel& kernel : result.device.traced) {
-    trace.kernels.push_back(
-        {kernel.kernel, kernel.instruction, kernel.stream, kernel.start_ns, kernel.end_ns});
-  }
-  const RankId rank = host::active_ranks(program).front();
-  const Role& role = program.roles[program.role_of[rank.index()].index()];
-  write_file(file, [&](std::ostream& out) { write_kernel_trace(out, program, role, trace); });
 }
 
 struct Performed {

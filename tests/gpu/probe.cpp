@@ -1,7 +1,7 @@
 // The CUDA probe: its figures where there is a GPU, a clear refusal where there is none.
 #include <sys/wait.h>
-
 #include <unistd.h>
+
 #include <array>
 #include <catch2/catch.hpp>
 
