@@ -6,8 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "model/program_text.hpp"
-
 namespace orrery {
 namespace {
 
