@@ -119,10 +119,9 @@ void CudaRunner::issue(const std::vector<Event>* marks, bool capturing) {
   for (std::size_t s = 1; s < streams_.size(); ++s) {
     check(cudaStreamWaitEvent(streams_[s], fork_, 0), "beginning a step");
   }
-  std::unordered_set<cudaGraphNode_t> known;
   for (std::size_t i = 0; i < step_.instructions.size(); ++i) {
     issue_instruction(i, marks, capturing);
-    if (capturing && tracer_) note_nodes(known, static_cast<std::int32_t>(i));
+    if (capturing && tracer_) note_nodes(static_cast<std::int32_t>(i));
   }
   for (std::size_t s = 1; s < streams_.size(); ++s) {
     check(cudaEventRecord(joins_[s - 1], streams_[s]), "ending a step");
@@ -149,7 +148,7 @@ void CudaRunner::issue_instruction(std::size_t i, const std::vector<Event>* mark
 
 // Nodes that the graph under way didn't have before are of the instruction that was issued last. CUDA
 // promises no order of them.
-void CudaRunner::note_nodes(std::unordered_set<cudaGraphNode_t>& known, std::int32_t instruction) {
+void CudaRunner::note_nodes(std::int32_t instruction) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t graph = nullptr;
   check(cudaStreamGetCaptureInfo(streams_[0], &status, nullptr, &graph), "looking at a step under way");
@@ -157,14 +156,12 @@ void CudaRunner::note_nodes(std::unordered_set<cudaGraphNode_t>& known, std::int
   check(cudaGraphGetNodes(graph, nullptr, &count), "looking at a step under way");
   std::vector<cudaGraphNode_t> nodes(count);
   check(cudaGraphGetNodes(graph, nodes.data(), &count), "looking at a step under way");
-  for (const cudaGraphNode_t node : nodes) {
-    if (!known.insert(node).second) continue;
-    if (const auto id = tracer_->graph_node_id(node)) instruction_of_.emplace(*id, instruction);
-  }
+  for (const cudaGraphNode_t node : nodes) captured_.try_emplace(node, instruction);
 }
 
 cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
   // Relaxed: kernels that are used for the first time are loaded meanwhile.
+  captured_.clear();
   check(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeRelaxed), "capturing a step");
   cudaGraph_t graph = nullptr;
   try {
@@ -176,6 +173,9 @@ cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
     throw;
   }
   check(cudaStreamEndCapture(streams_[0], &graph), "capturing a step");
+  for (const auto& [node, instruction] : captured_) {
+    if (const auto id = tracer_->graph_node_id(node)) instruction_of_.emplace(*id, instruction);
+  }
   cudaGraphExec_t made = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
   cudaGraphDestroy(graph);

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "executor/cuda/communicators.hpp"
@@ -53,11 +52,12 @@ class CudaRunner : public device::Runner {
   cudaGraphExec_t capture_step(const std::vector<Event>* marks);
   void issue(const std::vector<Event>* marks, bool capturing);
   void issue_instruction(std::size_t index, const std::vector<Event>* marks, bool capturing);
-  void note_nodes(std::unordered_set<cudaGraphNode_t>& known, std::int32_t instruction);
+  void note_nodes(std::int32_t instruction);
   void mark(const std::vector<Event>& marks, std::size_t index, cudaStream_t stream, bool capturing) const;
 
   device::DeviceStep step_;
   std::optional<Tracer> tracer_;  // There before any graph is, where kernels are traced.
+  std::unordered_map<cudaGraphNode_t, std::int32_t> captured_;     // Of the capture under way.
   std::unordered_map<std::uint64_t, std::int32_t> instruction_of_;  // By the tracer's number of a node.
   std::vector<OwnStream> streams_;
   Launcher launcher_;
