@@ -160,8 +160,8 @@ void CudaRunner::note_nodes(std::int32_t instruction) {
 }
 
 cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
-  // Relaxed: kernels that are used for the first time are loaded meanwhile.
   captured_.clear();
+  // Relaxed: kernels that are used for the first time are loaded meanwhile.
   check(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeRelaxed), "capturing a step");
   cudaGraph_t graph = nullptr;
   try {
@@ -174,7 +174,7 @@ cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
   }
   check(cudaStreamEndCapture(streams_[0], &graph), "capturing a step");
   for (const auto& [node, instruction] : captured_) {
-    if (const auto id = tracer_->graph_node_id(node)) instruction_of_.emplace(*id, instruction);
+    if (const auto id = tracer_->graph_node_id(node)) instruction_of_.insert_or_assign(*id, instruction);
   }
   cudaGraphExec_t made = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);

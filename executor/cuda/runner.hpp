@@ -57,7 +57,7 @@ class CudaRunner : public device::Runner {
 
   device::DeviceStep step_;
   std::optional<Tracer> tracer_;  // There before any graph is, where kernels are traced.
-  std::unordered_map<cudaGraphNode_t, std::int32_t> captured_;     // Of the capture under way.
+  std::unordered_map<cudaGraphNode_t, std::int32_t> captured_;      // Of the capture under way.
   std::unordered_map<std::uint64_t, std::int32_t> instruction_of_;  // By the tracer's number of a node.
   std::vector<OwnStream> streams_;
   Launcher launcher_;
