@@ -25,6 +25,7 @@
 #include "model/timeline_json.hpp"
 #include "planner/lower.hpp"
 #include "planner/place_buffers.hpp"
+#include "report/kernel_trace.hpp"
 #include "report/run_report.hpp"
 #include "report/trace.hpp"
 #include "scenarios/show.hpp"
@@ -33,7 +34,7 @@ namespace orrery {
 namespace {
 
 struct Options {
-  std::string file, json, trace, log, timeline, gemm = "own", backend = "host";
+  std::string file, json, trace, kernel_trace, log, timeline, gemm = "own", backend = "host";
   std::optional<std::int64_t> steps;
   double watchdog_s = 60;
   Overrides overrides;
@@ -105,7 +106,8 @@ RunSummary summarize(const Prepared& prepared, const Program& program, const std
   const host::DeviceUse& device = result.device;
   if (!device.name.empty()) summary.backend = "cuda";
   summary.device = {device.name,        device.libraries,   device.library_bytes,   device.used_bytes,
-                    device.graph_steps, device.plain_steps, device.capture_failure, {}};
+                    device.graph_steps, device.plain_steps, device.capture_failure, {},
+                    device.warnings};
   for (const host::KernelUse& kernel : device.kernels) {
     summary.device.kernels.push_back(
         {kernel.label, kernel.instructions, kernel.step_us, kernel.alone_us, kernel.floor_us});
@@ -162,12 +164,25 @@ class Joined {
   std::optional<launch::Rendezvous> rendezvous_;
 };
 
+void write_kernels(const std::string& file, const Program& program, const host::RunResult& result) {
+  KernelTrace trace;
+  trace.device = result.device.name;
+  for (const host::TracedKernel& kernel : result.device.traced) {
+    trace.kernels.push_back(
+        {kernel.kernel, kernel.instruction, kernel.stream, kernel.start_ns, kernel.end_ns});
+  }
+  const RankId rank = host::active_ranks(program).front();
+  const Role& role = program.roles[program.role_of[rank.index()].index()];
+  write_file(file, [&](std::ostream& out) { write_kernel_trace(out, program, role, trace); });
+}
+
 void write_results(const Options& options, const Prepared& prepared, const Program& program,
                    const RunSummary& summary, const host::RunResult& result) {
   if (!options.log.empty()) write_log(options.log, result, learning_rate(prepared.scenario.training));
   if (!options.trace.empty()) {
     write_file(options.trace, [&](std::ostream& out) { write_trace(out, program, result.timeline); });
   }
+  if (!options.kernel_trace.empty()) write_kernels(options.kernel_trace, program, result);
   if (!options.timeline.empty()) {
     TimelineRecord record = record_timeline(program, result.timeline);
     record.measured = true;
@@ -189,6 +204,7 @@ std::unique_ptr<host::Backend> make_backend(const Options& options) {
   if (options.backend == "host") return host::host_backend(options.processes);
   device::DeviceRunOptions device = options.device;
   device.capture = !options.plain_launches;
+  device.trace_kernels = !options.kernel_trace.empty();
   if (device.algorithm_cache.empty()) device.algorithm_cache = device::default_algorithm_cache();
   return device::cuda_backend(device);
 }
@@ -227,6 +243,22 @@ Performed perform(const Options& options, const Prepared& prepared, const Progra
   return {backend->run(prepared.graph, program, run), backend->describe_ranks(program)};
 }
 
+// Options that the chosen backend has nothing for are mistakes, not wishes to be passed over.
+void check_backend_options(const CLI::App& command, const std::string& backend) {
+  if (backend == "cuda") {
+    for (const char* const name : {"--pin", "--processes", "--gemm"}) {
+      if (command.count(name) == 0) continue;
+      fail(ErrorKind::kUsage, "{} belongs to the host backend: leave it out with --backend cuda", name);
+    }
+    return;
+  }
+  for (const char* const name :
+       {"--deterministic", "--plain-launches", "--algorithm-cache", "--time-kernels", "--trace-kernels"}) {
+    if (command.count(name) == 0) continue;
+    fail(ErrorKind::kUsage, "{} belongs to the cuda backend: leave it out, or add --backend cuda", name);
+  }
+}
+
 void run_file(const Options& options) {
   const std::optional<launch::Membership> membership = launch::find_membership(launch::process_environment());
   if (options.gemm == "onednn" && !host::have_onednn()) {
@@ -236,7 +268,8 @@ void run_file(const Options& options) {
   Prepared prepared = prepare(options.file, options.overrides);
   if (options.steps) prepared.scenario.training.steps = *options.steps;
   const bool reports = !membership || membership->rank == 0;
-  for (const std::string& file : {options.json, options.trace, options.log, options.timeline}) {
+  for (const std::string& file :
+       {options.json, options.trace, options.kernel_trace, options.log, options.timeline}) {
     if (!file.empty() && reports) expect_writable(file);
   }
   Program program = lower(prepared.graph, prepared.plan);
@@ -260,25 +293,30 @@ void add_run(CLI::App& app) {
   command->add_option("FILE", options->file, "Scenario file (YAML)")->required();
   add_json(*command, options->json);
   command->add_option("--trace", options->trace, "Write a trace for ui.perfetto.dev to this file");
+  command->add_option("--trace-kernels", options->kernel_trace,
+                      "With cuda: write a trace of every kernel of the last step, for ui.perfetto.dev, to "
+                      "this file (needs CUPTI)");
   command->add_option("--timeline", options->timeline,
                       "Write when each instruction ran, for orrery compare, to this file");
   command->add_option("--log", options->log,
                       "Write loss, gradient norm and learning rate of every step, as JSON lines");
   command->add_option("--steps", options->steps, "Steps to train, instead of training.steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000'000}));
-  command->add_flag("--processes", options->processes, "Ranks are processes that share memory, not threads");
+  command->add_flag("--processes", options->processes,
+                    "With host: ranks are processes that share memory, not threads");
   command
       ->add_option("--watchdog", options->watchdog_s,
                    "Seconds without a sign of life after which a rank ends the run")
       ->check(CLI::Range(0.1, 86'400.0))
       ->capture_default_str();
   command
-      ->add_option("--gemm", options->gemm,
-                   "Who multiplies matrices: own gives the same bits however rows are divided, onednn "
-                   "doesn't promise it")
+      ->add_option(
+          "--gemm", options->gemm,
+          "With host: who multiplies matrices: own gives the same bits however rows are divided, onednn "
+          "doesn't promise it")
       ->check(CLI::IsMember({"own", "onednn"}))
       ->capture_default_str();
-  command->add_flag("--pin", options->pin, "Keep each rank on a core of its own");
+  command->add_flag("--pin", options->pin, "With host: keep each rank on a core of its own");
   command
       ->add_option("--backend", options->backend,
                    "What performs the plan: this machine's processors or its GPUs")
@@ -306,7 +344,10 @@ void add_run(CLI::App& app) {
       "  orrery run scenarios/gpu-125m.yaml --backend cuda --steps 200\n\n"
       "Exit codes: 0 fine, 2 wrong usage, 3 bad scenario, model or token file, 4 the plan can't work,\n"
       "5 a rank failed, died or hung, or a file can't be written, 6 ranks that were launched differ");
-  command->callback([options] { run_file(*options); });
+  command->callback([options, command] {
+    check_backend_options(*command, options->backend);
+    run_file(*options);
+  });
 }
 
 }  // namespace orrery

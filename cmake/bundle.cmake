@@ -9,6 +9,15 @@ if(TARGET orrery-cuda)
   set_target_properties(orrery-cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS orrery-cuda RUNTIME_DEPENDENCY_SET orrery_libraries LIBRARY DESTINATION lib)
 endif()
+# For tools/gpu-test and measurements on the target; they need no other libraries than the program. Whoever wants them
+# builds them.
+foreach(test test_gpu kernel-speed)
+  if(TARGET ${test})
+    target_link_options(${test} PRIVATE LINKER:--disable-new-dtags)
+    set_target_properties(${test} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+    install(TARGETS ${test} RUNTIME DESTINATION bin OPTIONAL)
+  endif()
+endforeach()
 install(RUNTIME_DEPENDENCY_SET orrery_libraries
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|pthread|dl|rt|resolv|util|mvec|anl|nsl)\\.so" "^lib(cuda|nvidia-.*)\\.so"
   LIBRARY DESTINATION lib)

@@ -44,6 +44,7 @@ std::string device_rows(const RunDevice& device) {
   if (!device.kernels.empty()) text += kernel_rows(device.kernels);
   if (!device.capture_failure.empty())
     text += fmt::format("  {:<22}{}\n", "no graph:", device.capture_failure);
+  for (const std::string& warning : device.warnings) text += fmt::format("  {:<22}{}\n", "warning:", warning);
   return text;
 }
 
@@ -111,6 +112,7 @@ std::string to_json(const RunSummary& run, const Scenario& scenario) {
                       {"used_bytes", run.device.used_bytes},
                       {"graph_steps", run.device.graph_steps},
                       {"plain_steps", run.device.plain_steps}};
+    if (!run.device.warnings.empty()) json["device"]["warnings"] = run.device.warnings;
     for (const RunKernel& kernel : run.device.kernels) {
       json["device"]["kernels"].push_back({{"label", kernel.label},
                                            {"instructions", kernel.instructions},

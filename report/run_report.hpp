@@ -26,6 +26,7 @@ struct RunDevice {
   std::int64_t graph_steps = 0, plain_steps = 0;  // Replayed as graphs, and launched kernel by kernel.
   std::string capture_failure;                    // Why not as graphs.
   std::vector<RunKernel> kernels;                 // Where they were timed: largest loss first.
+  std::vector<std::string> warnings;              // What worked, but not as well as it could, and why.
 };
 
 struct RunSummary {

@@ -17,16 +17,16 @@ int device_count(std::string& why) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return count;
   cudaGetLastError();
+  int driver = 0;  // The runtime calls a driver that isn't there too old.
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   switch (status) {
     case cudaErrorInsufficientDriver:
-      why = "the driver is older than this module, which needs one for CUDA 13 (580 or later): update it";
+      why = driver == 0 ? "there is no driver: install NVIDIA's (580 or later) and look at nvidia-smi"
+                        : "the driver is older than this module, which needs one for CUDA 13 (580 or later): "
+                          "look at nvidia-smi, and update it";
       break;
     case cudaErrorNoDevice:
-    case cudaSuccess:
-      why =
-          "the driver sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES; without a GPU use --backend "
-          "host";
-      break;
+    case cudaSuccess: why = "the driver sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES"; break;
     default: why = std::string(cudaGetErrorString(status)) + ": look at nvidia-smi"; break;
   }
   return 0;

@@ -1,5 +1,7 @@
 #include "executor/cuda/runner.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <set>
@@ -7,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "executor/cuda/checks.hpp"
+#include "executor/cuda/nvtx_range.hpp"
 #include "executor/device/describe.hpp"
 #include "executor/device/traffic.hpp"
 
@@ -30,6 +33,7 @@ CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const de
       staged_(step_.staging_bytes * static_cast<std::int64_t>(kSlots), "staged tokens",
               MemoryPlace::kPinnedHost),
       returned_(step_.result_bytes * static_cast<std::int64_t>(kSlots), "results", MemoryPlace::kPinnedHost) {
+  if (options.trace_kernels) tracer_.emplace(cupti());
   for (const device::DeviceInstruction& instruction : step_.instructions) {
     const auto add = [&](const std::vector<device::Launch>& launches) {
       std::vector<std::size_t> indices;
@@ -43,6 +47,7 @@ CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const de
   std::vector<cudaStream_t> streams(streams_.begin(), streams_.end());
   launcher_.ready(streams, true);
   counters_.library_workspace_bytes = launcher_.workspace_bytes();
+  counters_.warnings = launcher_.warnings();
   plan_events();
   for (std::size_t s = 0; s < kSlots; ++s) ends_.emplace_back(true);
   for (std::size_t s = 1; s < streams_.size(); ++s) joins_.emplace_back(false);
@@ -115,18 +120,8 @@ void CudaRunner::issue(const std::vector<Event>* marks, bool capturing) {
     check(cudaStreamWaitEvent(streams_[s], fork_, 0), "beginning a step");
   }
   for (std::size_t i = 0; i < step_.instructions.size(); ++i) {
-    const cudaStream_t stream = streams_[static_cast<std::size_t>(step_.instructions[i].stream)];
-    for (const std::size_t event : waits_[i])
-      check(cudaStreamWaitEvent(stream, order_[event], 0), "ordering streams");
-    if (marks != nullptr && marks_[i].own_start) mark(*marks, marks_[i].start, stream, capturing);
-    for (const std::size_t launch : launches_[i]) launcher_.perform(launch);
-    const device::DeviceInstruction& instruction = step_.instructions[i];
-    if (!instruction.calls.empty()) communicators_->perform(instruction.group, instruction.calls, stream);
-    for (const std::size_t launch : landings_[i]) launcher_.perform(launch);
-    if (marks != nullptr) mark(*marks, marks_[i].end, stream, capturing);
-    if (signals_[i] >= 0) {
-      check(cudaEventRecord(order_[static_cast<std::size_t>(signals_[i])], stream), "ordering streams");
-    }
+    issue_instruction(i, marks, capturing);
+    if (capturing && tracer_) note_nodes(static_cast<std::int32_t>(i));
   }
   for (std::size_t s = 1; s < streams_.size(); ++s) {
     check(cudaEventRecord(joins_[s - 1], streams_[s]), "ending a step");
@@ -134,7 +129,38 @@ void CudaRunner::issue(const std::vector<Event>* marks, bool capturing) {
   }
 }
 
+void CudaRunner::issue_instruction(std::size_t i, const std::vector<Event>* marks, bool capturing) {
+  const device::DeviceInstruction& instruction = step_.instructions[i];
+  std::optional<NvtxRange> range;  // Replayed steps go by without.
+  if (!capturing) range.emplace(instruction.name.c_str());
+  const cudaStream_t stream = streams_[static_cast<std::size_t>(instruction.stream)];
+  for (const std::size_t event : waits_[i])
+    check(cudaStreamWaitEvent(stream, order_[event], 0), "ordering streams");
+  if (marks != nullptr && marks_[i].own_start) mark(*marks, marks_[i].start, stream, capturing);
+  for (const std::size_t launch : launches_[i]) launcher_.perform(launch);
+  if (!instruction.calls.empty()) communicators_->perform(instruction.group, instruction.calls, stream);
+  for (const std::size_t launch : landings_[i]) launcher_.perform(launch);
+  if (marks != nullptr) mark(*marks, marks_[i].end, stream, capturing);
+  if (signals_[i] >= 0) {
+    check(cudaEventRecord(order_[static_cast<std::size_t>(signals_[i])], stream), "ordering streams");
+  }
+}
+
+// Nodes that the graph under way didn't have before are of the instruction that was issued last. CUDA
+// promises no order of them.
+void CudaRunner::note_nodes(std::int32_t instruction) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamGetCaptureInfo(streams_[0], &status, nullptr, &graph), "looking at a step under way");
+  std::size_t count = 0;
+  check(cudaGraphGetNodes(graph, nullptr, &count), "looking at a step under way");
+  std::vector<cudaGraphNode_t> nodes(count);
+  check(cudaGraphGetNodes(graph, nodes.data(), &count), "looking at a step under way");
+  for (const cudaGraphNode_t node : nodes) captured_.try_emplace(node, instruction);
+}
+
 cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
+  captured_.clear();
   // Relaxed: kernels that are used for the first time are loaded meanwhile.
   check(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeRelaxed), "capturing a step");
   cudaGraph_t graph = nullptr;
@@ -147,6 +173,9 @@ cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
     throw;
   }
   check(cudaStreamEndCapture(streams_[0], &graph), "capturing a step");
+  for (const auto& [node, instruction] : captured_) {
+    if (const auto id = tracer_->graph_node_id(node)) instruction_of_.insert_or_assign(*id, instruction);
+  }
   cudaGraphExec_t made = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
   cudaGraphDestroy(graph);
@@ -225,6 +254,8 @@ std::span<std::byte> CudaRunner::stage(std::int64_t step) {
 }
 
 void CudaRunner::launch(std::int64_t step, bool recorded) {
+  const NvtxRange range(fmt::format("step {}", step).c_str());
+  last_step_ = step;
   const std::size_t s = slot(step);
   const cudaStream_t stream = streams_[0];
   if (step == 0) check(cudaEventRecord(begin_, stream), "beginning a run");
@@ -259,6 +290,28 @@ bool CudaRunner::wait(std::int64_t step, std::chrono::milliseconds limit) {
       step == 0 ? static_cast<cudaEvent_t>(begin_) : static_cast<cudaEvent_t>(ends_[slot(step - 1)]);
   slots_[s].end_ns = static_cast<std::int64_t>(before + elapsed_ns(from, ends_[s]));
   return true;
+}
+
+void CudaRunner::start_tracing() { tracer_->start(); }
+
+std::vector<device::KernelSpan> CudaRunner::kernels() {
+  const Trace trace = tracer_->stop();
+  if (trace.dropped > 0) {
+    counters_.warnings.push_back(
+        fmt::format("the trace of kernels lacks {}, for which CUPTI had no room", trace.dropped));
+  }
+  // The results' way to the host is the last thing of a step, so that CUPTI's clock is known by it.
+  std::int64_t last = 0;
+  for (const TracedKernel& kernel : trace.kernels) last = std::max(last, kernel.end_ns);
+  const std::int64_t shift = end_ns(last_step_) - last;
+  std::vector<device::KernelSpan> spans;
+  for (const TracedKernel& kernel : trace.kernels) {
+    const auto of = instruction_of_.find(kernel.graph_node);
+    spans.push_back({trace.names[static_cast<std::size_t>(kernel.name)],
+                     kernel.graph_node != 0 && of != instruction_of_.end() ? of->second : -1, kernel.stream,
+                     kernel.start_ns + shift, kernel.end_ns + shift});
+  }
+  return spans;
 }
 
 std::span<const std::byte> CudaRunner::results(std::int64_t step) {

@@ -5,10 +5,13 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "executor/cuda/communicators.hpp"
 #include "executor/cuda/launcher.hpp"
+#include "executor/cuda/tracer.hpp"
 #include "executor/device/device.hpp"
 
 namespace orrery::cuda {
@@ -24,6 +27,8 @@ class CudaRunner : public device::Runner {
   std::span<const std::byte> results(std::int64_t step) override;
   std::int64_t end_ns(std::int64_t step) override;
   std::vector<device::Span> spans(std::int64_t step) override;
+  void start_tracing() override;
+  std::vector<device::KernelSpan> kernels() override;
   device::RunnerCounters counters() const override { return counters_; }
   std::vector<device::LaunchTime> time_launches(std::chrono::milliseconds each) override;
 
@@ -46,9 +51,14 @@ class CudaRunner : public device::Runner {
   void capture();
   cudaGraphExec_t capture_step(const std::vector<Event>* marks);
   void issue(const std::vector<Event>* marks, bool capturing);
+  void issue_instruction(std::size_t index, const std::vector<Event>* marks, bool capturing);
+  void note_nodes(std::int32_t instruction);
   void mark(const std::vector<Event>& marks, std::size_t index, cudaStream_t stream, bool capturing) const;
 
   device::DeviceStep step_;
+  std::optional<Tracer> tracer_;  // There before any graph is, where kernels are traced.
+  std::unordered_map<cudaGraphNode_t, std::int32_t> captured_;      // Of the capture under way.
+  std::unordered_map<std::uint64_t, std::int32_t> instruction_of_;  // By the tracer's number of a node.
   std::vector<OwnStream> streams_;
   Launcher launcher_;
   std::unique_ptr<Communicators> communicators_;  // None: the rank talks to nobody.
@@ -65,7 +75,8 @@ class CudaRunner : public device::Runner {
   std::vector<Event> ends_;  // By slot.
   Event begin_;
   cudaGraphExec_t plain_ = nullptr;
-  Memory staged_, returned_;  // On the host, by slot.
+  Memory staged_, returned_;    // On the host, by slot.
+  std::int64_t last_step_ = 0;  // Launched last.
   device::RunnerCounters counters_;
 };
 

@@ -79,6 +79,7 @@ struct RunnerOptions {
   std::string algorithm_cache;  // Folder of timed choices; empty: none is kept.
   std::chrono::milliseconds deadline{60'000};  // For whatever needs other ranks.
   int rank = 0;
+  bool trace_kernels = false;          // start_tracing() and kernels() will be called.
   AllGather all_gather;                // Where the step has groups.
   std::function<void()> keep_waiting;  // Called in every turn of a wait; may throw to end it.
 };
@@ -87,10 +88,11 @@ struct RunnerOptions {
 struct Span {
   std::int64_t start_ns = 0, end_ns = 0;
 };
-// A kernel as the device's tracer saw it.
+// A kernel, copy or fill as the device's tracer saw it, on the clock of Span.
 struct KernelSpan {
   std::string kernel;
-  std::int32_t instruction = -1;  // −1: not known.
+  std::int32_t instruction = -1;  // −1: of none, or launched by itself rather than with a graph.
+  std::uint32_t stream = 0;       // The device's number.
   std::int64_t start_ns = 0, end_ns = 0;
 };
 
@@ -106,6 +108,7 @@ struct RunnerCounters {
   std::int64_t graph_launches = 0, plain_steps = 0;  // Steps replayed, and those launched kernel by kernel.
   std::string capture_failure;                       // Why, where capture was wanted and failed.
   std::int64_t library_workspace_bytes = 0;          // Beside the memory plan: cuBLASLt's, cuDNN's, our own.
+  std::vector<std::string> warnings;                 // What works, but not as well as it could, and why.
 };
 
 class Runner {
@@ -122,6 +125,11 @@ class Runner {
   virtual std::int64_t end_ns(std::int64_t step) = 0;
   // Of a recorded step that has ended, not later than 3 steps on.
   virtual std::vector<Span> spans(std::int64_t step) = 0;
+  // Traces the steps that are launched from now on. REQUIRES: those before have ended;
+  // RunnerOptions::trace_kernels.
+  virtual void start_tracing() = 0;
+  // What ran since, by start; tracing ends. REQUIRES: start_tracing(), and that the last step has ended.
+  virtual std::vector<KernelSpan> kernels() = 0;
   virtual RunnerCounters counters() const = 0;
   // Of every kind of launch in the step, timed for so long each. What the rank has in memory is lost.
   virtual std::vector<LaunchTime> time_launches(std::chrono::milliseconds each) = 0;

@@ -16,30 +16,36 @@ namespace {
 
 constexpr const char* kFile = "liborrery-cuda.so";
 
+constexpr const char* kRemedy =
+    "build program and module together where nvcc is (cmake --preset cuda), or use --backend host";
+
 const ModuleEntry& load_module() {
   std::vector<std::string> tried;
-  for (const std::filesystem::path& folder : module_folders()) {
-    const std::filesystem::path file = folder / kFile;
+  for (const std::filesystem::path& place : module_folders()) {
     std::error_code error;
+    const bool is_file = std::filesystem::is_regular_file(place, error);  // ORRERY_MODULES may name one.
+    const std::filesystem::path file = is_file ? place : place / kFile;
     if (!std::filesystem::exists(file, error)) {
       tried.push_back(file.string());
       continue;
     }
     // Stays loaded: libraries that it brings along can't be unloaded safely.
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr) fail(ErrorKind::kRuntime, "{}: can't be loaded: {}", file.string(), dlerror());
+    if (library == nullptr) {
+      fail(ErrorKind::kRuntime, "{} can't be loaded ({}): {}", file.string(), dlerror(), kRemedy);
+    }
     const auto* const entry = static_cast<const ModuleEntry*>(dlsym(library, kModuleEntryName));
-    if (entry == nullptr) fail(ErrorKind::kRuntime, "{}: is no module of orrery's", file.string());
+    if (entry == nullptr) {
+      fail(ErrorKind::kRuntime, "{} is no module of orrery's: {}", file.string(), kRemedy);
+    }
     if (std::string_view(kBuild) != entry->build) {
-      fail(ErrorKind::kRuntime, "{}: is of build {}, this program of {}: build both together", file.string(),
-           entry->build, kBuild);
+      fail(ErrorKind::kRuntime, "{} is of build {}, this program of {}: {}", file.string(), entry->build,
+           kBuild, kRemedy);
     }
     return *entry;
   }
-  fail(ErrorKind::kRuntime,
-       "{} isn't there: it is built where nvcc is (CMake says \"CUDA: …\"), and looked for in ORRERY_MODULES "
-       "and at {}",
-       kFile, fmt::join(tried, ", "));
+  fail(ErrorKind::kRuntime, "no {}: {}; looked for in ORRERY_MODULES and at {}", kFile, kRemedy,
+       fmt::join(tried, ", "));
 }
 
 const ModuleEntry& module() {
@@ -49,11 +55,7 @@ const ModuleEntry& module() {
 
 class CudaBackend : public host::Backend {
  public:
-  explicit CudaBackend(const DeviceRunOptions& options) : options_(options) {
-    std::string why;
-    devices_ = module().device_count(why);
-    if (devices_ == 0) fail(ErrorKind::kRuntime, "no GPU can be used: {}", why);
-  }
+  explicit CudaBackend(const DeviceRunOptions& options) : options_(options) {}
 
   host::RunResult run(const Graph& graph, const Program& program, const host::RunOptions& options) override {
     const std::vector<RankId> ranks = host::active_ranks(program);
@@ -64,6 +66,7 @@ class CudaBackend : public host::Backend {
            "orrery run …, or mpirun -n {}",
            ranks.size(), ranks.size(), ranks.size());
     }
+    device_count();
     const std::unique_ptr<Device> device = module().open(0);
     return run_on_device(graph, program, options, options_, *device, ranks.front(), nullptr);
   }
@@ -72,19 +75,30 @@ class CudaBackend : public host::Backend {
   host::RunResult run_joined(const Graph& graph, const Program& program, const host::RunOptions& options,
                              launch::Rendezvous& rendezvous) override {
     const int local = rendezvous.membership().local_rank;
-    if (local >= devices_) {
+    const int devices = device_count();
+    if (local >= devices) {
       fail(ErrorKind::kRuntime,
            "rank {} is the {}. of its host, which has {} GPU{}: launch no more ranks a host",
-           rendezvous.rank(), local + 1, devices_, devices_ == 1 ? "" : "s");
+           rendezvous.rank(), local + 1, devices, devices == 1 ? "" : "s");
     }
     const std::unique_ptr<Device> device = module().open(local);
     return run_on_device(graph, program, options, options_, *device, RankId(rendezvous.rank()), &rendezvous);
   }
-  std::string device_name(int local_rank) const override { return fmt::format("GPU {}", local_rank); }
+  // Where no GPU can be used, that is said before ranks wait for each other.
+  std::string device_name(int local_rank) const override {
+    device_count();
+    return fmt::format("GPU {}", local_rank);
+  }
 
  private:
+  static int device_count() {
+    std::string why;
+    const int count = module().device_count(why);
+    if (count == 0) fail(ErrorKind::kRuntime, "no GPU can be used: {}; without one use --backend host", why);
+    return count;
+  }
+
   DeviceRunOptions options_;
-  int devices_ = 0;
 };
 
 }  // namespace

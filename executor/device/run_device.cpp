@@ -100,6 +100,8 @@ class DeviceRank {
     runner.algorithm_cache = device_options.algorithm_cache;
     runner.deadline = options.watchdog;
     runner.rank = self.value;
+    traces_ = device_options.trace_kernels && self == host::active_ranks(world.program()).front();
+    runner.trace_kernels = traces_;
     runner.keep_waiting = launch::keep_waiting;
     if (rendezvous != nullptr) {
       runner.all_gather = [rendezvous](std::string_view own) { return rendezvous->all_gather(own); };
@@ -110,18 +112,27 @@ class DeviceRank {
 
   void train(const RunCallbacks& callbacks) {
     constexpr std::int64_t kAhead = 2;  // Steps under way: the device never waits for the host.
+    std::int64_t ended = 0;
+    const auto end_before = [&](std::int64_t step) {
+      while (ended < step) end_step(ended++, callbacks);
+    };
     for (std::int64_t step = 0; step < options_.steps; ++step) {
-      if (step >= kAhead) end_step(step - kAhead, callbacks);
+      end_before(step - kAhead + 1);
       stage(step, callbacks);
+      if (traces_ && step == options_.steps - 1) {
+        end_before(step);
+        runner_->start_tracing();
+      }
       if (step == 0) begin_ns_ = now_ns();
       runner_->launch(step, records(step));
     }
-    for (std::int64_t step = std::max<std::int64_t>(0, options_.steps - kAhead); step < options_.steps;
-         ++step) {
-      end_step(step, callbacks);
-    }
+    end_before(options_.steps);
+    if (traces_) kernels_ = runner_->kernels();
     hash();
   }
+
+  // Of the last step, where they were traced.
+  std::vector<KernelSpan> kernels() && { return std::move(kernels_); }
 
   RunnerCounters counters() const { return runner_->counters(); }
 
@@ -237,6 +248,8 @@ class DeviceRank {
   std::unique_ptr<Runner> runner_;
   std::vector<Span> spans_;
   std::vector<std::int64_t> tokens_;
+  bool traces_ = false;
+  std::vector<KernelSpan> kernels_;
   std::int64_t begin_ns_ = 0;
 };
 
@@ -259,12 +272,14 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
   launch::join_page(page, self.value);
   RunnerCounters counters;
   std::vector<FloorRow> floor;
+  std::vector<KernelSpan> kernels;
   std::int64_t used_bytes = 0;
   try {
     DeviceRank rank(graph, world, options, device_options, device, self, rendezvous);
     if (rendezvous != nullptr) rendezvous->barrier();
     rank.train(options.callbacks());
     counters = rank.counters();
+    kernels = std::move(rank).kernels();
     used_bytes = info.free_bytes - device.info().free_bytes;
     if (device_options.time_launches_ms > 0) {
       floor = rank.time_launches(std::chrono::milliseconds(device_options.time_launches_ms));
@@ -289,7 +304,13 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
                    counters.graph_launches,
                    counters.plain_steps,
                    counters.capture_failure,
+                   {},
+                   std::move(counters.warnings),
                    {}};
+  for (KernelSpan& kernel : kernels) {
+    result.device.traced.push_back(
+        {std::move(kernel.kernel), kernel.instruction, kernel.stream, kernel.start_ns, kernel.end_ns});
+  }
   for (FloorRow& row : floor) {
     result.device.kernels.push_back(
         {std::move(row.label), row.instructions, row.step_us, row.alone_us, row.floor_us});

@@ -35,6 +35,14 @@ struct KernelUse {
   double floor_us = 0;  // See executor/device/floor.hpp.
 };
 
+// A kernel, copy or fill of the last step, as the device's tracer saw it; in ns since the run's first step.
+struct TracedKernel {
+  std::string kernel;
+  std::int32_t instruction = -1;  // Of the rank's role; −1: of none that is known.
+  std::uint32_t stream = 0;       // The device's number.
+  std::int64_t start_ns = 0, end_ns = 0;
+};
+
 // What a run on devices has found and used, of rank 0.
 struct DeviceUse {
   std::string name;                    // "NVIDIA H200"; empty: a processor.
@@ -44,6 +52,8 @@ struct DeviceUse {
   std::int64_t graph_steps = 0, plain_steps = 0;  // Steps replayed as graphs, and launched kernel by kernel.
   std::string capture_failure;                    // Why not as graphs.
   std::vector<KernelUse> kernels;                 // Where they were timed.
+  std::vector<std::string> warnings;              // What worked, but not as well as it could, and why.
+  std::vector<TracedKernel> traced;               // By start; where somebody asked for it.
 };
 
 struct RunResult {

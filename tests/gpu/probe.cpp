@@ -1,8 +1,10 @@
 // The CUDA probe: its figures where there is a GPU, a clear refusal where there is none.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
+
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -34,12 +36,20 @@ bool is_without_gpu(const Answer& answer) {
   return answer.exit_code == 5 &&
          answer.text.find("no usable NVIDIA GPU on this machine") != std::string::npos;
 }
+
+// A bundle is without it.
+bool have_probe() {
+  if (access(ORRERY_CUDA_PROBE, X_OK) == 0) return true;
+  std::cout << "skipped: no probe at " ORRERY_CUDA_PROBE "\n";
+  return false;
+}
 #endif
 
 }  // namespace
 
 TEST_CASE("the probe refuses arguments that it doesn't know", "[gpu]") {
 #ifdef ORRERY_CUDA_PROBE
+  if (!have_probe()) return;
   for (const char* arguments : {"--only copies,lunches", "--json", "everything"}) {
     const Answer answer = run_probe(arguments);
     CAPTURE(arguments, answer.text);
@@ -53,6 +63,7 @@ TEST_CASE("the probe refuses arguments that it doesn't know", "[gpu]") {
 
 TEST_CASE("the probe runs, or says that there is no GPU and ends with 5", "[gpu]") {
 #ifdef ORRERY_CUDA_PROBE
+  if (!have_probe()) return;
   const Answer answer = run_probe("--only launches");
   CAPTURE(answer.exit_code, answer.text);
   CHECK((answer.exit_code == 0 || is_without_gpu(answer)));
@@ -63,6 +74,7 @@ TEST_CASE("the probe runs, or says that there is no GPU and ends with 5", "[gpu]
 
 TEST_CASE("the probe's figures are physically possible", "[gpu]") {
 #ifdef ORRERY_CUDA_PROBE
+  if (!have_probe()) return;
   const Answer answer = run_probe("--only copies,launches");
   if (is_without_gpu(answer)) {
     std::cout << "skipped: no NVIDIA GPU here\n";

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <set>
 
 #include "executor/cuda/cuda_device.hpp"
 #include "executor/device/run_device.hpp"
@@ -152,6 +153,31 @@ TEST_CASE("a run repeats bit by bit, replayed or launched kernel by kernel", "[.
     CHECK(first.losses == plain.losses);
     CHECK(first.parameter_hash == plain.parameter_hash);
   }
+}
+
+TEST_CASE("kernels of the last step are traced, each with its instruction", "[.gpu]") {
+  Case of = make_case(test::tiny_llama(), DType::kBf16, 4);
+  device::DeviceRunOptions options;
+  options.trace_kernels = true;
+  const host::RunResult traced = on_gpu(of, options);
+  CHECK(traced.device.graph_steps == 4);
+  CHECK(traced.losses == on_gpu(of, {}).losses);
+  const std::vector<Instruction>& instructions = of.program.roles.front().instructions;
+  std::set<std::int32_t> seen;
+  int of_none = 0;
+  for (const host::TracedKernel& kernel : traced.device.traced) {
+    INFO(kernel.kernel << " of " << kernel.instruction);
+    CHECK(kernel.end_ns >= kernel.start_ns);
+    CHECK(kernel.instruction < std::ssize(instructions));
+    if (kernel.instruction < 0) ++of_none;
+    if (kernel.instruction >= 0) seen.insert(kernel.instruction);
+  }
+  CHECK(of_none <= 2);  // A step's tokens and its results.
+  CHECK(2 * seen.size() > instructions.size());
+  options.capture = false;
+  const host::RunResult plain = on_gpu(of, options);
+  CHECK(plain.device.traced.size() == traced.device.traced.size());
+  CHECK(plain.device.traced.front().instruction == -1);
 }
 
 TEST_CASE("initial weights are the host backend's bit by bit", "[.gpu]") {

@@ -89,7 +89,7 @@ _orrery() {
   local state
   local -a commands=(
     'simulate:predict the training step that a scenario file describes'
-    'run:train as a scenario file says, on processors'
+    'run:train as a scenario file says, on processors or GPUs'
     'memory:show where the memory of ranks goes'
     'scenario:check scenario files, or show what they come to'
     'model:show what a Hugging Face config.json describes'
@@ -127,6 +127,11 @@ _orrery() {
             '--trace[write a trace for ui.perfetto.dev]:file:_files' '--log[write every step as a JSON line]:file:_files' \
             "$_orrery_set" '--steps[steps to train]:number' '--processes[ranks are processes, not threads]' \
             '--watchdog[seconds without a sign of life that end the run]:seconds' '--gemm[who multiplies matrices]:library:(own onednn)' '--pin[each rank on a core of its own]' \
+            '--timeline[write when each instruction ran]:file:_files' '--backend[what performs the plan]:backend:(host cuda)' \
+            '--plain-launches[with cuda, launch kernel by kernel]' '--time-kernels[with cuda, time each kind of kernel alone]:milliseconds' \
+            '--trace-kernels[with cuda, write a trace of every kernel of the last step]:file:_files' \
+            '--deterministic[with cuda, sum attention gradients in a fixed order too]' \
+            '--algorithm-cache[with cuda, folder of timed algorithms]:folder:_files -/' \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         memory)
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \
