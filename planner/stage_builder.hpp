@@ -46,6 +46,7 @@ class StageBuilder {
   void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
   void write_outputs(OpId op, TemplateInstruction& compute,
                      std::vector<std::pair<OpId, TensorId>>& elsewhere);
+  void add_fp8_copies(OpId op, TemplateInstruction& compute);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
   std::int32_t add_output(TensorId output, std::int32_t block);
   void emit_parallel_loss(OpId op);
