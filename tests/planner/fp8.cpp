@@ -119,7 +119,7 @@ TEST_CASE("FP8 with other degrees, recompute and pieces makes valid programs", "
   plan.settings.sequence_parallel = true;
   plan.settings.recompute = Recompute::kFull;
   lowered(Fp8::kTensor, plan);
-  plan.settings.passes.split_collectives = true;
+  plan.settings.passes.set(LoweringPass::kSplitCollectives, true);
   lowered(Fp8::kTensor, plan);
   PlanShorthand sharded = shorthand(1, 2, 2, 2);
   lowered(Fp8::kTensor, sharded);
