@@ -25,8 +25,7 @@ bool of_experts(const Graph& graph, const Op& op) {
 
 }  // namespace
 
-std::optional<Fp8Copies> fp8_copies(const Graph& graph, const Plan& plan, const Sharding& sharding,
-                                    OpId id) {
+std::optional<Fp8Copies> fp8_copies(const Graph& graph, const Plan& plan, const Sharding& sharding, OpId id) {
   const Op& op = graph[id];
   const bool forward = op.kind == OpKind::kMatmul;
   if (plan.fp8 == Fp8::kNone || (!forward && op.kind != OpKind::kMatmulGradInput)) return std::nullopt;

@@ -89,6 +89,8 @@ struct alignas(16) Sixteen {
   std::uint32_t word[4];
 };
 
+// Copies begin at the matrix's end, which the search for the largest element has just left in the cache.
+
 // 16 elements of a thread at once, as they lie.
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(const Matrix matrix, std::uint32_t vectors, const float* partials, int count,
@@ -96,22 +98,22 @@ __global__ void __launch_bounds__(kThreads)
   const float factor = factor_of(partials, count, format, scale);
   const std::uint32_t step = gridDim.x * kThreads * 2;
   for (std::uint32_t i = (blockIdx.x * kThreads + threadIdx.x) * 2; i < vectors; i += step) {
-    const Bf16* const from = matrix.at(i);  // A row has an even number of vectors.
-    const Floats<kStored> x = load<kStored>(from);
+    const std::uint32_t vector = vectors - 2 - i;  // A row has an even number of them.
+    const Floats<kStored> x = load<kStored>(matrix.at(vector));
     Sixteen codes;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       codes.word[w] = pair_of(x.at[4 * w] * factor, x.at[4 * w + 1] * factor, format.kind) |
                       pair_of(x.at[4 * w + 2] * factor, x.at[4 * w + 3] * factor, format.kind) << 16;
     }
-    *reinterpret_cast<Sixteen*>(to + static_cast<std::int64_t>(i) * kVector) = codes;
+    *reinterpret_cast<Sixteen*>(to + static_cast<std::int64_t>(vector) * kVector) = codes;
   }
 }
 
-// ---- Turned. A tile of kTileRows · kTileColumns goes through shared memory by column: word g of column c has
-// rows 4g … 4g + 3. Chunks of four words (16 rows) stand at places mixed with the column's vector, c / 8, so
-// that neither the stores by word (a warp: one chunk, eight vectors) nor the loads by chunk (eight lanes: one
-// column, eight chunks) meet in a bank.
+// ---- Turned. A tile of kTileRows · kTileColumns goes through shared memory by column: word g of column c
+// has rows 4g … 4g + 3. Chunks of four words (16 rows) stand at places mixed with the column's vector, c / 8,
+// so that neither the stores by word (a warp: one chunk, eight vectors) nor the loads by chunk (eight lanes:
+// one column, eight chunks) meet in a bank.
 
 constexpr int kTileRows = 128, kTileColumns = 64;
 constexpr int kColumnWords = kTileRows / 4;
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
   const float factor = factor_of(partials, count, format, scale);
   const std::int64_t across = (width + kTileColumns - 1) / kTileColumns;
   const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows * across;
-  for (std::int64_t i = blockIdx.x; i < tiles; i += gridDim.x) {
+  for (std::int64_t i = tiles - 1 - blockIdx.x; i >= 0; i -= gridDim.x) {
     const std::int64_t row = i / across * kTileRows, column = i % across * kTileColumns;
     tile_in(matrix, rows, width, row, column, factor, format.kind, tile);
     __syncthreads();
@@ -197,8 +199,8 @@ std::int64_t workspace_bytes(const device::Quantize& q) { return 4 * partials_of
 void launch(const device::Quantize& q, const std::byte*, std::byte* workspace, Stream stream) {
   if (q.rows == 0 || q.width == 0) return;
   check_sizes(q);
-  const Matrix matrix = {typed<const Bf16>(q.x.data), q.stride,
-                         static_cast<std::uint32_t>(q.width / kVector), q.stride == q.width};
+  const Matrix matrix = {typed<const Bf16>(q.x.data), q.stride, static_cast<std::uint32_t>(q.width / kVector),
+                         q.stride == q.width};
   const auto vectors = static_cast<std::uint32_t>(q.rows * q.width / kVector);
   const Format format = q.e5m2 ? Format{__NV_E5M2, 57344.0f} : Format{__NV_E4M3, 448.0f};
   auto* const partials = typed<float>(workspace);

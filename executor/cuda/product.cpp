@@ -56,9 +56,9 @@ std::int64_t bytes_of(const Matrix& matrix, const Lying& as, std::int64_t batch)
 cublasLtMatrixLayout_t make_layout(const CublasLt& library, const Matrix& matrix, const Lying& as,
                                    std::int64_t batch, bool e5m2 = false) {
   cublasLtMatrixLayout_t layout = nullptr;
-  const cublasStatus_t made =
-      library.layout_create(&layout, data_type(matrix.array.dtype, e5m2), static_cast<std::uint64_t>(as.columns),
-                            static_cast<std::uint64_t>(as.rows), stride_of(matrix, as));
+  const cublasStatus_t made = library.layout_create(
+      &layout, data_type(matrix.array.dtype, e5m2), static_cast<std::uint64_t>(as.columns),
+      static_cast<std::uint64_t>(as.rows), stride_of(matrix, as));
   check_product(library, made, "describe a matrix");
   if (batch > 1) {
     const auto count = static_cast<std::int32_t>(batch);
@@ -95,8 +95,8 @@ void check_fp8(const Gemm& gemm) {
 }  // namespace
 
 ProductOperands operands_of(const Gemm& gemm) {
-  return {gemm.a.array.data, gemm.b.array.data, gemm.bias.data, gemm.d.array.data, gemm.a_scale,
-          gemm.b_scale};
+  return {gemm.a.array.data, gemm.b.array.data, gemm.bias.data,
+          gemm.d.array.data, gemm.a_scale,      gemm.b_scale};
 }
 
 void check_product(const CublasLt& library, cublasStatus_t status, const char* what) {
@@ -115,8 +115,9 @@ ProductAlignment lower_of(const ProductAlignment& x, const ProductAlignment& y) 
 
 std::string describe(const Gemm& gemm) {
   return fmt::format("m{} n{} k{} x{}, {}, {}, {}{}{}", gemm.m, gemm.n, gemm.k, gemm.batch,
-                     describe("a", gemm.a, gemm.batch, gemm.a_e5m2), describe("b", gemm.b, gemm.batch, gemm.b_e5m2),
-                     describe("d", gemm.d, gemm.batch), gemm.accumulate ? " added to" : "",
+                     describe("a", gemm.a, gemm.batch, gemm.a_e5m2),
+                     describe("b", gemm.b, gemm.batch, gemm.b_e5m2), describe("d", gemm.d, gemm.batch),
+                     gemm.accumulate ? " added to" : "",
                      gemm.bias ? fmt::format(", bias {}", to_string(gemm.bias.dtype)) : "");
 }
 

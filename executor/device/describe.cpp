@@ -20,8 +20,8 @@ std::string rows(std::string_view name, std::int64_t count, std::int64_t width) 
 
 std::string of(const Gemm& gemm) {
   return fmt::format("gemm{} {}x{}x{}{}{}{}", gemm.a.array.dtype == DType::kFp8 ? " fp8" : "", gemm.m, gemm.n,
-                     gemm.k, gemm.batch > 1 ? fmt::format(" x {}", gemm.batch) : "", gemm.bias ? " + bias" : "",
-                     gemm.accumulate ? ", added" : "");
+                     gemm.k, gemm.batch > 1 ? fmt::format(" x {}", gemm.batch) : "",
+                     gemm.bias ? " + bias" : "", gemm.accumulate ? ", added" : "");
 }
 std::string of(const ColumnSum& sum) { return rows("column sum", sum.rows, sum.width); }
 std::string of(const Attention& attention) { return "attention " + attention_size(attention.shape); }

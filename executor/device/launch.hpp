@@ -336,12 +336,11 @@ struct HashElements {
   std::uint64_t* hash = nullptr;
 };
 
-using Launch =
-    std::variant<Gemm, ColumnSum, Attention, AttentionGrad, AttentionMerge, Norm, NormGrad, Rope, HeadConcat,
-                 Embedding, EmbeddingGrad, AddPositions, AddPositionsGrad, Unary, Gated, GatedGrad, RowGate,
-                 RowGateGrad, AddScaled, Dropout, DropoutGrad, CrossEntropy, CrossEntropyGrad,
-                 CrossEntropyPart, Route, RouteGrad, Dispatch, DispatchGrad, Combine, CombineGrad, AdamW,
-                 SumSquares, Zero, CopyBytes, CopyRows, Accumulate, Convert, Quantize, InitialValues,
-                 HashElements>;
+using Launch = std::variant<Gemm, ColumnSum, Attention, AttentionGrad, AttentionMerge, Norm, NormGrad, Rope,
+                            HeadConcat, Embedding, EmbeddingGrad, AddPositions, AddPositionsGrad, Unary,
+                            Gated, GatedGrad, RowGate, RowGateGrad, AddScaled, Dropout, DropoutGrad,
+                            CrossEntropy, CrossEntropyGrad, CrossEntropyPart, Route, RouteGrad, Dispatch,
+                            DispatchGrad, Combine, CombineGrad, AdamW, SumSquares, Zero, CopyBytes, CopyRows,
+                            Accumulate, Convert, Quantize, InitialValues, HashElements>;
 
 }  // namespace orrery::device

@@ -73,10 +73,11 @@ class Quantizer {
     std::byte* const at = memory_.data + used_;
     used_ += aligned(bytes);
     if (used_ > memory_.bytes) {
-      fail(ErrorKind::kRuntime,
-           "FP8 copies of a product's operands need {} bytes or more, and the plan has {} for them; this is a "
-           "fault of orrery: please report it with the scenario, and use plan.fp8: none",
-           used_, memory_.bytes);
+      fail(
+          ErrorKind::kRuntime,
+          "FP8 copies of a product's operands need {} bytes or more, and the plan has {} for them; this is a "
+          "fault of orrery: please report it with the scenario, and use plan.fp8: none",
+          used_, memory_.bytes);
     }
     return at;
   }

@@ -56,8 +56,8 @@ void check_quantize(std::int64_t rows, std::int64_t width, std::int64_t gap, boo
   device::Quantize q;
   q.rows = rows, q.width = width, q.stride = width + gap;
   q.turned = turned, q.e5m2 = e5m2;
-  const Values x =
-      numbers(static_cast<std::size_t>(rows * q.stride), DType::kBf16, static_cast<std::uint64_t>(rows), size);
+  const Values x = numbers(static_cast<std::size_t>(rows * q.stride), DType::kBf16,
+                           static_cast<std::uint64_t>(rows), size);
   DeviceCase on_device;
   q.x = on_device.input(x, DType::kBf16);
   const device::Array to = on_device.output(static_cast<std::size_t>(rows * width), DType::kFp8);
@@ -77,17 +77,17 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient
   const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
   const Values a = numbers(count(m, k), DType::kBf16, 1), b = numbers(count(k, n), DType::kBf16, 2),
                d = numbers(count(m, n), DType::kBf16, 3), add = numbers(count(n, 1), DType::kBf16, 4);
-  DeviceBytes a_memory(2 * a.size()), b_memory(2 * b.size()), d_memory(2 * d.size()), add_memory(2 * add.size()),
-      a_codes(a.size()), b_codes(b.size()), a_scale(4), b_scale(4);
+  DeviceBytes a_memory(2 * a.size()), b_memory(2 * b.size()), d_memory(2 * d.size()),
+      add_memory(2 * add.size()), a_codes(a.size()), b_codes(b.size()), a_scale(4), b_scale(4);
   a_memory.write(to_bytes(a, DType::kBf16));
   b_memory.write(to_bytes(b, DType::kBf16));
   d_memory.write(to_bytes(d, DType::kBf16));
   add_memory.write(to_bytes(add, DType::kBf16));
   const auto scale_at = [](const DeviceBytes& memory) { return reinterpret_cast<float*>(memory.data()); };
-  const device::Quantize of_a = {m,     k,        k,      {a_memory.data(), DType::kBf16}, a_codes.data(),
-                                 false, gradient, scale_at(a_scale)};
-  const device::Quantize of_b = {k,    n,     n,      {b_memory.data(), DType::kBf16}, b_codes.data(),
-                                 true, false, scale_at(b_scale)};
+  const device::Quantize of_a = {
+      m, k, k, {a_memory.data(), DType::kBf16}, a_codes.data(), false, gradient, scale_at(a_scale)};
+  const device::Quantize of_b = {
+      k, n, n, {b_memory.data(), DType::kBf16}, b_codes.data(), true, false, scale_at(b_scale)};
   device::Gemm gemm;
   gemm.m = m, gemm.n = n, gemm.k = k;
   gemm.a = {{a_codes.data(), DType::kFp8}, k, 0, false};
@@ -120,7 +120,8 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient
       // Tensor cores hold sums of FP8 products in 13 bits behind the point of the largest.
       const double tolerance = 0x1p-8 * std::abs(sum) + 0x1p-10 * size;
       const double error = std::abs(found[count(i, n) + count(j, 1)] - sum);
-      if (error > tolerance && wrong++ == 0) UNSCOPED_INFO(i << ", " << j << ": off by " << error << " of " << sum);
+      if (error > tolerance && wrong++ == 0)
+        UNSCOPED_INFO(i << ", " << j << ": off by " << error << " of " << sum);
     }
   }
   CHECK(wrong == 0);
@@ -193,7 +194,8 @@ TEST_CASE("FP8 products are those of the copies", "[gpu][fp8]") {
 }
 
 TEST_CASE("steps with FP8 products lose what steps in bf16 do", "[.gpu][fp8]") {
-  const std::vector<double> plain = losses(Fp8::kNone), fp8 = losses(Fp8::kTensor), again = losses(Fp8::kTensor);
+  const std::vector<double> plain = losses(Fp8::kNone), fp8 = losses(Fp8::kTensor),
+                            again = losses(Fp8::kTensor);
   REQUIRE(plain.size() == fp8.size());
   CHECK(fp8 == again);
   for (std::size_t i = 0; i < plain.size(); ++i) {
