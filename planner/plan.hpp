@@ -94,10 +94,10 @@ struct Plan {
   bool zero_reshard = true;  // ZeRO-3: drop gathered parameters after each use; else after the step's last.
   Recompute recompute = Recompute::kNone;
   std::vector<std::string> recompute_tensors;  // kTensors: names of planner/recompute.hpp.
-  std::int32_t recompute_layers = 0;   // In the first so many layers of each virtual stage; 0: in all.
-  std::int64_t recompute_memory = 0;   // kAuto: what a rank may take; 0: what its GPU has.
-  DType compute_dtype = DType::kBf16;  // Master weights and moments are fp32.
-  Fp8 fp8 = Fp8::kNone;                // Of layers' products.
+  std::int32_t recompute_layers = 0;    // In the first so many layers of each virtual stage; 0: in all.
+  std::int64_t recompute_memory = 0;    // kAuto: what a rank may take; 0: what its GPU has.
+  DType compute_dtype = DType::kBf16;   // Master weights and moments are fp32.
+  Fp8 fp8 = Fp8::kNone;                 // Of layers' products.
   DType gradient_dtype = DType::kFp32;  // Accumulated and reduced in this type.
   GradientSum gradient_sum = GradientSum::kNative;
   std::int64_t bucket_bytes = 0;           // Gradient bucket; 0: one bucket per layer.
