@@ -97,9 +97,9 @@ struct Plan {
   std::int32_t recompute_layers = 0;    // In the first so many layers of each virtual stage; 0: in all.
   std::int64_t recompute_memory = 0;    // kAuto: what a rank may take; 0: what its GPU has.
   DType compute_dtype = DType::kBf16;   // Master weights and moments are fp32.
-  Fp8 fp8 = Fp8::kNone;                 // Of layers' products.
   DType gradient_dtype = DType::kFp32;  // Accumulated and reduced in this type.
   GradientSum gradient_sum = GradientSum::kNative;
+  Fp8 fp8 = Fp8::kNone;
   std::int64_t bucket_bytes = 0;           // Gradient bucket; 0: one bucket per layer.
   bool overlap_gradient_reduce = true;     // Reduce a bucket as soon as its last gradient is there.
   bool overlap_parameter_gather = true;    // ZeRO-1: gather layer by layer under the next forward.
