@@ -220,6 +220,9 @@ struct Buffer {
   std::int64_t offset = -1;    // In the rank's arena, once a memory plan has placed it.
   TensorId tensor = {};        // Of the Graph; invalid: the buffer holds none.
   PlacementId placement = {};  // Of `tensor`; invalid: the whole of it.
+  // A buffer before this one, right behind which a memory plan should place it; invalid: anywhere. Such a
+  // chain has one lifetime, and together they are the columns of one matrix.
+  BufferId behind = {};
   bool operator==(const Buffer&) const = default;
 };
 

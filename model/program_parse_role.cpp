@@ -107,6 +107,14 @@ void ProgramParser::read_buffer(RoleState& state) {
     const auto last = static_cast<std::int64_t>(program_.placements.size()) - 1;
     buffer.placement = PlacementId(in_.expect_integer("the number of a placement declared above", 0, last));
   }
+  if (in_.accept_word("behind")) {
+    const Token before = in_.peek();
+    const Name other = in_.expect_name("a buffer declared above");
+    const std::optional<NameKey> known = known_key(other);
+    const auto found = known ? state.buffers.find(*known) : state.buffers.end();
+    if (found == state.buffers.end()) fail_name(state, before, other, state.buffers, "buffer");
+    buffer.behind = BufferId(found->second);
+  }
   state.role.buffers.push_back(buffer);
 }
 

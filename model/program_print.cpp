@@ -93,7 +93,7 @@ class Printer {
   void print_kernel(std::size_t index);
   void print_role(std::size_t index, std::span<const RankId> ranks);
   void print_streams(const Role& role);
-  void print_buffer(const Buffer& buffer);
+  void print_buffer(const Role& role, const Buffer& buffer);
   void print_instruction(const Role& role, const Instruction& instruction);
   void print_work(const Work& work);
   void print_peer(std::int32_t offset);
@@ -235,7 +235,7 @@ void Printer::print_role(std::size_t index, std::span<const RankId> ranks) {
   if (out_.size() > 0) add("\n");
   add("role {} (ranks {}):\n", plain_name(role.name), format_ranks(ranks));
   print_streams(role);
-  for (const Buffer& buffer : role.buffers) print_buffer(buffer);
+  for (const Buffer& buffer : role.buffers) print_buffer(role, buffer);
   for (const Instruction& instruction : role.instructions) print_instruction(role, instruction);
 }
 
@@ -252,7 +252,7 @@ void Printer::print_streams(const Role& role) {
   }
 }
 
-void Printer::print_buffer(const Buffer& buffer) {
+void Printer::print_buffer(const Role& role, const Buffer& buffer) {
   add_text("  buffer ");
   print_name(buffer.label, buffer.layer, buffer.microbatch);
   add(" {} {}", to_string(buffer.category), exact_bytes(buffer.bytes));
@@ -260,6 +260,11 @@ void Printer::print_buffer(const Buffer& buffer) {
   if (buffer.offset >= 0) add(" at {}", exact_bytes(buffer.offset));
   if (buffer.tensor.valid()) add(" of {}", buffer.tensor.value);
   if (buffer.placement.valid()) add(" placed {}", buffer.placement.value);
+  if (buffer.behind.valid()) {
+    const Buffer& before = role.buffers[buffer.behind.index()];
+    add_text(" behind ");
+    print_name(before.label, before.layer, before.microbatch);
+  }
   add_text("\n");
 }
 

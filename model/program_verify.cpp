@@ -145,7 +145,7 @@ class RoleChecker {
     check_unique(
         role_.streams, fmt::format("role '{}': stream", role_.name),
         [](const Stream& stream) -> const std::string& { return stream.name; }, faults_);
-    for (const Buffer& buffer : role_.buffers) check_buffer(buffer);
+    for (std::size_t b = 0; b < role_.buffers.size(); ++b) check_buffer(b);
     for (std::size_t i = 0; i < role_.instructions.size(); ++i)
       check_instruction(static_cast<std::int32_t>(i));
   }
@@ -157,7 +157,8 @@ class RoleChecker {
         fmt::format("role '{}': {}: {}", role_.name, name, fmt::format(format, std::forward<Args>(args)...)));
   }
 
-  void check_buffer(const Buffer& buffer) {
+  void check_buffer(std::size_t index) {
+    const Buffer& buffer = role_.buffers[index];
     if (!within(program_.labels, buffer.label.value)) return report("a buffer", "has no label");
     Instruction named;  // Buffers are named like instructions.
     named.label = buffer.label;
@@ -172,6 +173,15 @@ class RoleChecker {
     if (buffer.placement.valid() && !within(program_.placements, buffer.placement.value)) {
       report(name(), "placement {} of {}", buffer.placement.value, program_.placements.size());
     }
+    if (!buffer.behind.valid()) return;
+    if (buffer.behind.value < 0 || buffer.behind.index() >= index) {
+      return report(name(), "is behind buffer {}, which isn't declared before it", buffer.behind.value);
+    }
+    const Buffer& before = role_.buffers[buffer.behind.index()];
+    if (before.category != buffer.category || before.persistent != buffer.persistent) {
+      report(name(), "is behind a buffer of another category or lifetime");
+    }
+    if (!followed_.insert(buffer.behind.value).second) report(name(), "another buffer is behind the same one");
   }
 
   void check_instruction(std::int32_t index) {
@@ -263,6 +273,7 @@ class RoleChecker {
   Faults& faults_;
   NameSet names_;
   NameSet buffers_;
+  std::set<std::int64_t> followed_;  // Buffers that another one is behind.
 };
 
 }  // namespace

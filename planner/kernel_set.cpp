@@ -6,8 +6,8 @@
 namespace orrery {
 namespace {
 
-const std::array<KernelSet, 4>& kernel_sets() {
-  static const std::array<KernelSet, 4> sets{{
+const std::array<KernelSet, 5>& kernel_sets() {
+  static const std::array<KernelSet, 5> sets{{
       {"reference", {}},
       {"orrery-host", {}},
       {"orrery-cuda",
@@ -15,6 +15,15 @@ const std::array<KernelSet, 4>& kernel_sets() {
         {OpKind::kAdd, OpKind::kNorm},
         {OpKind::kNormGrad, OpKind::kAdd},
         {OpKind::kAdd, OpKind::kDropoutGrad}}},
+      {"orrery-cuda-packed",
+       {{OpKind::kDropout, OpKind::kAdd},
+        {OpKind::kAdd, OpKind::kNorm},
+        {OpKind::kNormGrad, OpKind::kAdd},
+        {OpKind::kAdd, OpKind::kDropoutGrad},
+        {OpKind::kMatmul, OpKind::kRope},
+        {OpKind::kAttentionGrad, OpKind::kRopeGrad}},
+       false,
+       true},
       {"megatron", {{OpKind::kDropout, OpKind::kAdd}}, true},
   }};
   return sets;

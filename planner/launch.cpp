@@ -145,6 +145,21 @@ void add_quantization(const Plan& plan, const Fp8Copies& copies, Kernel& kernel)
   kernel.written_bytes += copies.elements * size_bytes(DType::kFp8);
 }
 
+bool rotates(OpKind kind) { return kind == OpKind::kRope || kind == OpKind::kRopeGrad; }
+
+// Whether something has to happen to what the earlier op makes before the op can read it: a sum over ranks, a
+// move, or steps of a ring.
+bool apart(const Sharding& sharding, const Graph& graph, OpId earlier, OpId op) {
+  if (sharding.rings(earlier)) return true;
+  for (const TensorId input : graph[op].inputs) {
+    if (graph[input].producer != earlier) continue;
+    const bool partial = sharding.partial_over(earlier, input).valid();
+    const PlacementId made = sharding.made(earlier, input);
+    if (partial || made != sharding.stored(input) || made != sharding.needed(op, input)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<Launch> cut_launches(const Graph& graph, const Sharding& sharding, const std::vector<OpId>& ops,
@@ -156,7 +171,8 @@ std::vector<Launch> cut_launches(const Graph& graph, const Sharding& sharding, c
       const OpId last_id = launches.back().ops.back();
       const Op& last = graph[last_id];
       const bool partial =
-          last.kind == OpKind::kAdd && sharding.partial_over(last_id, last.outputs[0]).valid();
+          (last.kind == OpKind::kAdd && sharding.partial_over(last_id, last.outputs[0]).valid()) ||
+          (rotates(op.kind) && apart(sharding, graph, last_id, id));
       if (!partial && kernels.fuses(last.kind, op.kind) && reads_output_of(op, last) &&
           (across_blocks || last.block == op.block)) {
         launches.back().ops.push_back(id);
@@ -183,7 +199,7 @@ Kernel launch_kernel(const Graph& graph, const GraphIndex& index, const Plan& pl
     } else {
       kernel.flops += flops(graph, op, sizes);
     }
-    if (kernel.kind == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
+    if (kernel_kind(op.kind) == KernelKind::kMatmul) set_matmul_shape(graph, op, sizes, kernel);
     if (kernel.kind == KernelKind::kEmbedding) {
       traffic.add_embedding(id, kernel);
     } else {

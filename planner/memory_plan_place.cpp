@@ -147,8 +147,10 @@ PlacedBuffers place_by_address(const Role& role, const std::vector<SafeLifetime>
   return placed;
 }
 
-PlacedBuffers place_buffers(const Role& role, const std::vector<SafeLifetime>& lifetimes,
-                            std::int64_t alignment_bytes) {
+namespace {
+
+PlacedBuffers place_unchained(const Role& role, const std::vector<SafeLifetime>& lifetimes,
+                              std::int64_t alignment_bytes) {
   // Each pair costs some 50 ns. Lowered roles have about 20 sizes.
   constexpr std::size_t kFewSizes = 64, kMostPairs = 3'000'000, kMostPairsOfManySizes = 30'000'000;
   PlacedBuffers nothing;
@@ -159,6 +161,61 @@ PlacedBuffers place_buffers(const Role& role, const std::vector<SafeLifetime>& l
       more_pairs(begun, lifetimes, sizes.size() <= kFewSizes ? kMostPairs : kMostPairsOfManySizes);
   return many ? place_by_address(role, lifetimes, alignment_bytes)
               : place_by_pairs(role, lifetimes, alignment_bytes);
+}
+
+// Chains of transient buffers without gaps between them, each from its first buffer on.
+std::vector<Buffers> chains_of(const Role& role, const std::vector<SafeLifetime>& lifetimes,
+                               std::int64_t alignment_bytes) {
+  std::vector<Buffers> chains;
+  std::map<std::size_t, std::size_t> chain_of;  // By the last buffer so far: index into `chains`.
+  for (std::size_t b = 0; b < role.buffers.size(); ++b) {
+    const Buffer& buffer = role.buffers[b];
+    if (!buffer.behind.valid() || lifetimes[b].first < 0 || buffer.bytes == 0) continue;
+    const std::size_t before = buffer.behind.index();
+    const std::int64_t bytes = role.buffers[before].bytes;
+    if (lifetimes[before].first < 0 || bytes == 0 || bytes % alignment_bytes != 0) continue;
+    const auto known = chain_of.find(before);
+    const std::size_t chain = known == chain_of.end() ? chains.size() : known->second;
+    if (known == chain_of.end()) {
+      chains.push_back({before});
+    } else {
+      chain_of.erase(known);
+    }
+    chains[chain].push_back(b);
+    chain_of[b] = chain;
+  }
+  return chains;
+}
+
+}  // namespace
+
+PlacedBuffers place_buffers(const Role& role, const std::vector<SafeLifetime>& lifetimes,
+                            std::int64_t alignment_bytes) {
+  const std::vector<Buffers> chains = chains_of(role, lifetimes, alignment_bytes);
+  if (chains.empty()) return place_unchained(role, lifetimes, alignment_bytes);
+  Role blocks;  // In which a chain is its first buffer.
+  blocks.buffers = role.buffers;
+  std::vector<SafeLifetime> lives = lifetimes;
+  for (const Buffers& chain : chains) {
+    SafeLifetime& all = lives[chain.front()];
+    for (std::size_t i = 1; i < chain.size(); ++i) {
+      SafeLifetime& one = lives[chain[i]];
+      all.first = std::min(all.first, one.first);
+      all.end = std::max(all.end, one.end);
+      all.wrap_end = std::max(all.wrap_end, one.wrap_end);
+      one = {};
+      blocks.buffers[chain.front()].bytes += role.buffers[chain[i]].bytes;
+    }
+  }
+  PlacedBuffers placed = place_unchained(blocks, lives, alignment_bytes);
+  for (const Buffers& chain : chains) {
+    std::int64_t offset = placed.offsets[chain.front()];
+    for (const std::size_t b : chain) {
+      placed.offsets[b] = offset;
+      offset += role.buffers[b].bytes;
+    }
+  }
+  return placed;
 }
 
 }  // namespace orrery

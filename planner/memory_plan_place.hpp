@@ -27,7 +27,8 @@ PlacedBuffers place_by_pairs(const Role& role, const std::vector<SafeLifetime>& 
 PlacedBuffers place_by_address(const Role& role, const std::vector<SafeLifetime>& lifetimes,
                                std::int64_t alignment_bytes);
 
-// By pairs while there are few enough of them, else by address.
+// By pairs while there are few enough of them, else by address. Chains (Buffer::behind) whose sizes are
+// multiples of the alignment, but for the last, are placed as one buffer; others as if they were none.
 PlacedBuffers place_buffers(const Role& role, const std::vector<SafeLifetime>& lifetimes,
                             std::int64_t alignment_bytes);
 

@@ -76,7 +76,9 @@ class RoleBuilder {
             std::find_if(parameters.begin(), parameters.end(),
                          [&](const RoleParameter& other) { return other.tensor == held.tensor; });
         const auto p = static_cast<std::size_t>(known - parameters.begin());
-        if (known == parameters.end()) parameters.push_back(add_parameter(plan, shards, c, held));
+        if (known == parameters.end()) {
+          parameters.push_back(add_parameter(plan, shards, c, held, parameters));
+        }
         RoleParameter& parameter = parameters[p];
         parameter.block = std::min(parameter.block, held.block);
         parameter.last_block = std::max(parameter.last_block, held.block);
@@ -94,7 +96,7 @@ class RoleBuilder {
   }
 
   RoleParameter add_parameter(const Plan& plan, const StateShards& shards, std::size_t chunk,
-                              const TemplateParameter& held) {
+                              const TemplateParameter& held, const std::vector<RoleParameter>& earlier) {
     const StageTemplate& stage = stages_[chunk];
     const BlockReductions& reductions = held.of_expert ? shape_.expert_gradient : shape_.gradient;
     RoleParameter parameter;
@@ -110,6 +112,14 @@ class RoleBuilder {
       parameter.shard = shards.of(held.tensor, parameter.axes.shard);
     const auto add = [&](const Buffer& whole, bool divided) {
       Buffer buffer = whole;
+      // Parts of what is divided are no columns of one matrix.
+      if (divided || !whole.behind.valid()) {
+        buffer.behind = {};
+      } else {
+        const Held& before = persistent_[chunk][whole.behind.index()];
+        const RoleParameter& its = earlier[before.parameter];
+        buffer.behind = BufferId(before.gradient ? its.gradient : its.weights);
+      }
       if (divided) {
         buffer.placement = parameter.shard.placement;
         buffer.bytes = whole.bytes / parameter.elements * parameter.shard.elements;
@@ -149,9 +159,13 @@ class RoleBuilder {
     known.resize(stage.microbatch_buffers.size(), -1);
     std::int32_t& made = known[static_cast<std::size_t>(buffer)];
     if (made < 0) {
+      Buffer of_role = stage.microbatch_buffers[static_cast<std::size_t>(buffer)];
+      of_role.microbatch = microbatch;
+      if (of_role.behind.valid()) {  // Which may be made only now.
+        of_role.behind = BufferId(microbatch_buffer(chunk, microbatch, of_role.behind.value));
+      }
       made = static_cast<std::int32_t>(std::ssize(out_.role.buffers));
-      out_.role.buffers.push_back(stage.microbatch_buffers[static_cast<std::size_t>(buffer)]);
-      out_.role.buffers.back().microbatch = microbatch;
+      out_.role.buffers.push_back(of_role);
     }
     return made;
   }

@@ -78,6 +78,7 @@ void RoleGathers::post(Gathered& gathered, bool first) {
     if (state_.parameters[p].tied) whole.layer = gathered.layer;
     whole.microbatch = gathered.microbatch;
     whole.persistent = false;
+    whole.behind = {};
     gathered.buffers.push_back(static_cast<std::int32_t>(std::ssize(out.role.buffers)));
     out.role.buffers.push_back(whole);
   }

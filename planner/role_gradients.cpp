@@ -22,6 +22,7 @@ std::int32_t RoleGradients::add_buffer(const Buffer& like, const std::string& su
   buffer.label = symbols.label(symbols.labels[like.label.index()] + suffix);
   buffer.microbatch = microbatch;
   buffer.persistent = false;
+  buffer.behind = {};
   state_.out.role.buffers.push_back(buffer);
   return static_cast<std::int32_t>(std::ssize(state_.out.role.buffers) - 1);
 }

@@ -48,7 +48,22 @@ void StageBuilder::add_parameters() {
           add_parameter(input, block);
         }
       }
+      if (in_.kernels.packed) pack_weights(graph_[op]);
     }
+  }
+}
+
+// A projection's weights side by side, and their gradients.
+void StageBuilder::pack_weights(const Op& op) {
+  if (op.kind != OpKind::kMatmul) return;
+  for (std::size_t i = 2; i <= op.outputs.size(); ++i) {
+    const TemplateParameter& before = stage_.parameters[parameter_of_.at(op.inputs[i - 1].value)];
+    const TemplateParameter& after = stage_.parameters[parameter_of_.at(op.inputs[i].value)];
+    const auto follow = [&](std::int32_t first, std::int32_t second) {
+      if (first < second) stage_.persistent_buffers[static_cast<std::size_t>(second)].behind = BufferId(first);
+    };
+    follow(before.weights, after.weights);
+    follow(before.gradient, after.gradient);
   }
 }
 
@@ -175,6 +190,7 @@ void StageBuilder::emit(const Launch& launch, Purpose purpose) {
   std::vector<std::pair<OpId, TensorId>> elsewhere;
   for (const OpId op : launch.ops) write_outputs(op, compute, elsewhere);
   for (const OpId op : launch.ops) add_fp8_copies(op, compute);
+  if (in_.kernels.packed) pack_outputs(launch, compute);
   const std::int32_t made = append(std::move(compute));
   for (const auto& [op, tensor] : elsewhere) settle(op, tensor, made);
 }
@@ -233,6 +249,51 @@ void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute) {
   buffer.bytes = copies->bytes;
   stage_.microbatch_buffers.push_back(buffer);
   touch(compute, {static_cast<std::int32_t>(std::ssize(stage_.microbatch_buffers) - 1), false, true});
+}
+
+// Side by side: what a projection makes, as its readers see it, and gradients that its input's gradient
+// reads.
+void StageBuilder::pack_outputs(const Launch& launch, const TemplateInstruction& compute) {
+  const Op& first = graph_[launch.ops.front()];
+  if (first.kind == OpKind::kMatmul) {
+    std::vector<TensorId> made = first.outputs;
+    for (std::size_t o = 1; o < launch.ops.size(); ++o) {
+      const Op& next = graph_[launch.ops[o]];
+      if (next.kind != OpKind::kRope) continue;
+      for (std::size_t i = 0; i < next.inputs.size(); ++i) {
+        std::replace(made.begin(), made.end(), next.inputs[i], next.outputs[i]);
+      }
+    }
+    chain(made, compute);
+  }
+  for (const OpId op : launch.ops) {
+    for (const TensorId output : graph_[op].outputs) {
+      for (const OpId reader : in_.index.readers[output.index()]) {
+        const std::vector<TensorId>& inputs = graph_[reader].inputs;
+        if (graph_[reader].kind != OpKind::kMatmulGradInput || inputs.front() != output) continue;
+        const auto gradients = static_cast<std::ptrdiff_t>(inputs.size() / 2);
+        chain({inputs.begin(), inputs.begin() + gradients}, compute);
+      }
+    }
+  }
+}
+
+// Each behind the one before, if the instruction writes all of them where they stay.
+void StageBuilder::chain(const std::vector<TensorId>& tensors, const TemplateInstruction& compute) {
+  std::vector<std::int32_t> buffers;
+  for (const TensorId tensor : tensors) {
+    const auto place = places_.find(tensor.value);
+    if (place == places_.end() || place->second.persistent) return;
+    const bool written =
+        std::any_of(compute.operands.begin(), compute.operands.end(), [&](const TemplateOperand& operand) {
+          return operand.buffer == place->second.buffer && !operand.persistent && operand.writes;
+        });
+    if (!written) return;
+    buffers.push_back(place->second.buffer);
+  }
+  for (std::size_t i = 1; i < buffers.size(); ++i) {
+    stage_.microbatch_buffers[static_cast<std::size_t>(buffers[i])].behind = BufferId(buffers[i - 1]);
+  }
 }
 
 std::int32_t StageBuilder::add_output(TensorId output, std::int32_t block) {

@@ -30,6 +30,7 @@ class StageBuilder {
   // ---- Buffers.
   void add_parameters();
   void add_parameter(TensorId parameter, std::int32_t block);
+  void pack_weights(const Op& op);
   bool is_tied(TensorId parameter) const;
   std::int32_t add_buffer(const std::string& name, std::int32_t layer, MemoryCategory category,
                           TensorId tensor, PlacementId placement);
@@ -47,6 +48,8 @@ class StageBuilder {
   void write_outputs(OpId op, TemplateInstruction& compute,
                      std::vector<std::pair<OpId, TensorId>>& elsewhere);
   void add_fp8_copies(OpId op, TemplateInstruction& compute);
+  void pack_outputs(const Launch& launch, const TemplateInstruction& compute);
+  void chain(const std::vector<TensorId>& tensors, const TemplateInstruction& compute);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
   std::int32_t add_output(TensorId output, std::int32_t block);
   void emit_parallel_loss(OpId op);

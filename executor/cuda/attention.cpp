@@ -31,13 +31,16 @@ std::int64_t bytes_of(AttentionOperand operand, const AttentionForm& form) {
   using enum AttentionOperand;
   const AttentionShape& x = form.shape;
   const std::int64_t rows = x.batch * x.queries, type = size_bytes(form.dtype);
+  const auto tokens = [&](std::int64_t stride, std::int64_t dense) {
+    return rows * (stride > 0 ? stride : dense) * type;
+  };
   switch (operand) {
-    case kQ:
-    case kDq: return rows * x.heads * x.d * type;
-    case kK:
-    case kDk: return rows * x.kv_heads * x.d * type;
-    case kV:
-    case kDv: return rows * x.kv_heads * x.e * type;
+    case kQ: return tokens(x.strides.q, x.heads * x.d);
+    case kDq: return tokens(x.strides.dq, x.heads * x.d);
+    case kK: return tokens(x.strides.k, x.kv_heads * x.d);
+    case kDk: return tokens(x.strides.dk, x.kv_heads * x.d);
+    case kV: return tokens(x.strides.v, x.kv_heads * x.e);
+    case kDv: return tokens(x.strides.dv, x.kv_heads * x.e);
     case kO:
     case kDo: return rows * x.heads * x.e * type;
     case kStats: return rows * x.heads * 4;
@@ -67,8 +70,10 @@ bool supports(const AttentionShape& shape, DType dtype) {
                      shape.queries == shape.keys;
   const bool typed = dtype == DType::kBf16 || dtype == DType::kFp16;
   const auto width = [](std::int64_t x) { return x > 0 && x <= kWidest && x % 8 == 0; };
+  const device::HeadStrides& at = shape.strides;  // The graphs promise multiples of 16 bytes.
+  const bool strides = (at.q | at.k | at.v | at.dq | at.dk | at.dv) % 8 == 0;
   const bool heads = shape.kv_heads > 0 && shape.heads > 0 && shape.heads % shape.kv_heads == 0;
-  return plain && typed && heads && width(shape.d) && width(shape.e) && shape.batch > 0 && shape.queries > 0;
+  return plain && typed && strides && heads && width(shape.d) && width(shape.e) && shape.batch > 0 && shape.queries > 0;
 }
 
 bool supports(const Attention& attention) {

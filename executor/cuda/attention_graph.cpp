@@ -161,7 +161,8 @@ struct Arrays {
         heads(form.shape.heads),
         kv_heads(form.shape.kv_heads),
         d(form.shape.d),
-        e(form.shape.e) {}
+        e(form.shape.e),
+        tokens(form.shape.strides) {}
 
   Four q() const { return {b, heads, s, d}; }
   Four k() const { return {b, kv_heads, s, d}; }
@@ -174,17 +175,24 @@ struct Arrays {
     return {size[1] * size[2] * size[3], size[3], size[1] * size[3], 1};
   }
 
+  // With tokens so far apart; 0: as above.
+  static Four strides(const Four& size, std::int64_t token) {
+    if (token == 0) return strides(size);
+    return {size[2] * token, size[3], token, 1};
+  }
+
   cudnnDataType_t type;
   std::int64_t b, s, heads, kv_heads, d, e;
+  device::HeadStrides tokens;
 };
 
 // softmax(scale · q · kᵀ) · v, and the logarithms of the softmax' denominators.
 void add_forward(GraphBuilder& graph, const AttentionForm& form) {
   using enum AttentionOperand;
   const Arrays x(form);
-  const Tensor q = graph.array(kQ, x.q(), Arrays::strides(x.q()), x.type);
-  const Tensor k_turned = graph.array(kK, turned(x.k()), turned(Arrays::strides(x.k())), x.type);
-  const Tensor v = graph.array(kV, x.v(), Arrays::strides(x.v()), x.type);
+  const Tensor q = graph.array(kQ, x.q(), Arrays::strides(x.q(), x.tokens.q), x.type);
+  const Tensor k_turned = graph.array(kK, turned(x.k()), turned(Arrays::strides(x.k(), x.tokens.k)), x.type);
+  const Tensor v = graph.array(kV, x.v(), Arrays::strides(x.v(), x.tokens.v), x.type);
   const Tensor o = graph.array(kO, x.o(), Arrays::strides(x.o()), x.type);
   const Tensor stats = graph.array(kStats, x.row(), packed(x.row()), CUDNN_DATA_FLOAT);
   const Tensor scale = graph.number(kScale);
@@ -219,15 +227,15 @@ void add_to_keys(GraphBuilder& graph, const Arrays& x, const Tensor& left, const
 void add_backward(GraphBuilder& graph, const AttentionForm& form) {
   using enum AttentionOperand;
   const Arrays x(form);
-  const Tensor q = graph.array(kQ, x.q(), Arrays::strides(x.q()), x.type);
-  const Tensor k_turned = graph.array(kK, turned(x.k()), turned(Arrays::strides(x.k())), x.type);
-  const Tensor v_turned = graph.array(kV, turned(x.v()), turned(Arrays::strides(x.v())), x.type);
+  const Tensor q = graph.array(kQ, x.q(), Arrays::strides(x.q(), x.tokens.q), x.type);
+  const Tensor k_turned = graph.array(kK, turned(x.k()), turned(Arrays::strides(x.k(), x.tokens.k)), x.type);
+  const Tensor v_turned = graph.array(kV, turned(x.v()), turned(Arrays::strides(x.v(), x.tokens.v)), x.type);
   const Tensor o = graph.array(kO, x.o(), Arrays::strides(x.o()), x.type);
   const Tensor dout = graph.array(kDo, x.o(), Arrays::strides(x.o()), x.type);
   const Tensor stats = graph.array(kStats, x.row(), packed(x.row()), CUDNN_DATA_FLOAT);
-  const Tensor dq = graph.array(kDq, x.q(), Arrays::strides(x.q()), x.type);
-  const Tensor dk = graph.array(kDk, x.k(), Arrays::strides(x.k()), x.type);
-  const Tensor dv = graph.array(kDv, x.v(), Arrays::strides(x.v()), x.type);
+  const Tensor dq = graph.array(kDq, x.q(), Arrays::strides(x.q(), x.tokens.dq), x.type);
+  const Tensor dk = graph.array(kDk, x.k(), Arrays::strides(x.k(), x.tokens.dk), x.type);
+  const Tensor dv = graph.array(kDv, x.v(), Arrays::strides(x.v(), x.tokens.dv), x.type);
   const Tensor row_sum = graph.array(kRowSum, x.row(), packed(x.row()), CUDNN_DATA_FLOAT);
   const Tensor scale = graph.number(kScale), one = graph.number(kOne);
 
@@ -254,7 +262,7 @@ void add_backward(GraphBuilder& graph, const AttentionForm& form) {
   const Tensor ds = graph.pointwise(CUDNN_POINTWISE_MUL, weighted, &scale, graph.between(x.scores(), x.type));
   add_to_keys(graph, x, turn(ds), q, dk);
 
-  const Tensor k = graph.reshape(k_turned, graph.between(x.k(), Arrays::strides(x.k()), x.type));
+  const Tensor k = graph.reshape(k_turned, graph.between(x.k(), Arrays::strides(x.k(), x.tokens.k), x.type));
   if (form.pass == AttentionPass::kBackwardDeterministic) {
     graph.product(ds, k, dq);
   } else {
@@ -271,8 +279,13 @@ std::string describe(const AttentionForm& form) {
   const char* const pass = form.pass == AttentionPass::kForward    ? "forward"
                            : form.pass == AttentionPass::kBackward ? "backward"
                                                                    : "backward in order";
-  return fmt::format("attention {} {} b{} s{} heads {}/{} d{} e{}{}", pass, to_string(form.dtype), x.batch,
-                     x.queries, x.heads, x.kv_heads, x.d, x.e, x.causal ? " causal" : "");
+  std::string text =
+      fmt::format("attention {} {} b{} s{} heads {}/{} d{} e{}{}", pass, to_string(form.dtype), x.batch,
+                  x.queries, x.heads, x.kv_heads, x.d, x.e, x.causal ? " causal" : "");
+  const device::HeadStrides& at = x.strides;
+  if (at != device::HeadStrides{})
+    text += fmt::format(" tokens at {} {} {} {} {} {}", at.q, at.k, at.v, at.dq, at.dk, at.dv);
+  return text;
 }
 
 Descriptor attention_graph(const Cudnn& library, cudnnHandle_t handle, const AttentionForm& form) {

@@ -1,5 +1,7 @@
 #include "executor/cuda/attention_plan.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace orrery::cuda {
@@ -42,7 +44,8 @@ void AttentionPlan::compile(std::size_t engine) {
         .finalize("compile attention");
     const auto bytes = plan.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
     compiled.plan = std::move(plan);
-    compiled.workspace_bytes = rounded(bytes);
+    compiled.workspace_bytes =
+        std::max<std::int64_t>(rounded(bytes), 256);  // Never none, whose address may be null.
   } catch (const Error& error) {
     refusal_ = error.what();
   }

@@ -52,8 +52,9 @@ __global__ __launch_bounds__(kTileThreads) void attention_kernel(device::Attenti
   const std::int64_t head = blockIdx.x / tiles % shape.heads, batch = blockIdx.x / tiles / shape.heads;
   const std::int64_t group = head / (shape.heads / shape.kv_heads);
   const int d = static_cast<int>(shape.d), e = static_cast<int>(shape.e);
-  const HeadRows queries = {a.q, shape.queries, shape.heads, d}, keys = {a.k, shape.keys, shape.kv_heads, d};
-  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e},
+  const HeadRows queries = {a.q, shape.queries, shape.heads, d, shape.strides.q};
+  const HeadRows keys = {a.k, shape.keys, shape.kv_heads, d, shape.strides.k};
+  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e, shape.strides.v},
                  results = {a.o, shape.queries, shape.heads, e};
 
   Seen seen[4];

@@ -76,19 +76,22 @@ __device__ void load_rows(const T* from, std::int64_t stride, int rows, int widt
   }
 }
 
-// One head's rows of [batch, tokens, heads, width], from token `first` of `batch` on.
+// One head's rows of [batch, tokens, heads, width], from token `first` of `batch` on. Tokens are `stride`
+// apart; 0: dense.
 struct HeadRows {
   device::Array array;
   std::int64_t tokens, heads;
   int width;
+  std::int64_t stride = 0;
+  __device__ std::int64_t token_stride() const { return stride > 0 ? stride : heads * width; }
   __device__ std::int64_t row(std::int64_t batch, std::int64_t token, std::int64_t head) const {
-    return ((batch * tokens + token) * heads + head) * width;
+    return (batch * tokens + token) * token_stride() + head * width;
   }
 };
 template <int kWidth>
 __device__ void load_tile(const HeadRows& from, std::int64_t batch, std::int64_t first, std::int64_t head,
                           float* to) {
-  const std::int64_t at = from.row(batch, first, head), stride = from.heads * from.width;
+  const std::int64_t at = from.row(batch, first, head), stride = from.token_stride();
   const int rows = static_cast<int>(min(static_cast<std::int64_t>(kTile), from.tokens - first));
   const int padded = (from.width + 63) / 64 * 64;
   switch (from.array.dtype) {

@@ -57,8 +57,9 @@ __global__ __launch_bounds__(kTileThreads) void query_kernel(device::AttentionGr
   const std::int64_t head = blockIdx.x / tiles % shape.heads, batch = blockIdx.x / tiles / shape.heads;
   const std::int64_t group = head / (shape.heads / shape.kv_heads);
   const int d = static_cast<int>(shape.d), e = static_cast<int>(shape.e);
-  const HeadRows queries = {a.q, shape.queries, shape.heads, d}, keys = {a.k, shape.keys, shape.kv_heads, d};
-  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e},
+  const HeadRows queries = {a.q, shape.queries, shape.heads, d, shape.strides.q};
+  const HeadRows keys = {a.k, shape.keys, shape.kv_heads, d, shape.strides.k};
+  const HeadRows values = {a.v, shape.keys, shape.kv_heads, e, shape.strides.v},
                  douts = {a.dout, shape.queries, shape.heads, e};
 
   Seen seen[4];
@@ -106,7 +107,7 @@ __global__ __launch_bounds__(kTileThreads) void query_kernel(device::AttentionGr
     __syncthreads();
     add_product<kWidth>(dscores, pairs, d, sums);
   }
-  store_tile<kWidth>({a.dq, shape.queries, shape.heads, d}, batch, first, head, sums, {1, 1, 1, 1});
+  store_tile<kWidth>({a.dq, shape.queries, shape.heads, d, shape.strides.dq}, batch, first, head, sums, {1, 1, 1, 1});
 }
 
 // What a block of keys needs to know of a tile of queries.
@@ -143,7 +144,7 @@ __global__ __launch_bounds__(kTileThreads) void key_kernel(device::AttentionGrad
   const std::int64_t group = blockIdx.x / tiles % shape.kv_heads;
   const std::int64_t batch = blockIdx.x / tiles / shape.kv_heads, share = shape.heads / shape.kv_heads;
   const int d = static_cast<int>(shape.d), e = static_cast<int>(shape.e);
-  const HeadRows queries = {a.q, shape.queries, shape.heads, d},
+  const HeadRows queries = {a.q, shape.queries, shape.heads, d, shape.strides.q},
                  douts = {a.dout, shape.queries, shape.heads, e};
 
   int position[4];
@@ -154,8 +155,8 @@ __global__ __launch_bounds__(kTileThreads) void key_kernel(device::AttentionGrad
   const int high = largest_of_warp(max(one, other));
   const Span span = queries_of(shape, low, high);
   float dk[4][kWidth / 16] = {}, dv[4][kWidth / 16] = {};
-  load_tile<kWidth>({a.k, shape.keys, shape.kv_heads, d}, batch, first, group, k);
-  load_tile<kWidth>({a.v, shape.keys, shape.kv_heads, e}, batch, first, group, v);
+  load_tile<kWidth>({a.k, shape.keys, shape.kv_heads, d, shape.strides.k}, batch, first, group, k);
+  load_tile<kWidth>({a.v, shape.keys, shape.kv_heads, e, shape.strides.v}, batch, first, group, v);
   for (std::int64_t head = group * share; head < (group + 1) * share; ++head) {
     for (std::int64_t query = span.begin; query < span.end; query += kTile) {
       __syncthreads();

@@ -31,16 +31,16 @@ __global__ void __launch_bounds__(kSumGroups* kWarp)
 template <class T>
 struct RowsOp {
   const T* x;
-  std::int64_t width;
+  std::int64_t stride;
   template <int N>
   __device__ __forceinline__ Floats<N> value(std::int64_t row, std::int64_t column) const {
-    return load<N>(x + row * width + column);
+    return load<N>(x + row * stride + column);
   }
 };
 
 int columns_of_thread(const device::ColumnSum& c) {
   const auto n = static_cast<int>(16 / size_bytes(c.x.dtype));
-  return all_aligned({c.x.data}) && c.width % n == 0 ? n : 1;
+  return all_aligned({c.x.data}) && c.width % n == 0 && c.x_stride % n == 0 ? n : 1;
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void launch(const device::ColumnSum& c, const std::byte*, std::byte* workspace, 
   if (c.width == 0) return;
   with_type(c.x.dtype, "column_sum", [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    const RowsOp<T> op = {typed<const T>(c.x.data), c.width};
+    const RowsOp<T> op = {typed<const T>(c.x.data), c.x_stride > 0 ? c.x_stride : c.width};
     auto* const partials = typed<float>(workspace);
     if (columns_of_thread(c) > 1) {
       sum_columns<kWide<T>>(op, c.rows, c.width, partials, c.to, c.accumulate, "column_sum", stream);

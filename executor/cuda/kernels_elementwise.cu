@@ -120,11 +120,29 @@ struct UnaryGradOp {
   }
 };
 
+// Where element i of a tensor stands whose rows are `more` elements further apart than they are wide.
+struct Rows {
+  std::int64_t width, more;
+  __device__ __forceinline__ std::int64_t place(std::int64_t i) const {
+    if (more == 0) return i;
+    const std::int64_t row = i >> 32 == 0 && width >> 32 == 0
+                                 ? static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(width)
+                                 : i / width;
+    return i + row * more;
+  }
+};
+Rows rows_of(std::int64_t width, std::int64_t stride) { return {width, stride > 0 ? stride - width : 0}; }
+bool aligned_rows(std::int64_t width, std::int64_t stride, DType type) {
+  const std::int64_t elements = 16 / size_bytes(type);
+  return stride == 0 || (width % elements == 0 && stride % elements == 0);
+}
+
 template <class T, Activation kKind>
 struct GatedOp {
   const T *gate, *up;
   T* y;
   float limit;
+  Rows rows;
 
   template <int N>
   struct Loaded {
@@ -132,7 +150,8 @@ struct GatedOp {
   };
   template <int N>
   __device__ __forceinline__ Loaded<N> load(std::int64_t i) const {
-    return {load_packed<N>(gate + i), load_packed<N>(up + i)};
+    const std::int64_t at = rows.place(i);
+    return {load_packed<N>(gate + at), load_packed<N>(up + at)};
   }
   template <int N>
   __device__ __forceinline__ void finish(std::int64_t i, const Loaded<N>& in) const {
@@ -149,6 +168,7 @@ struct GatedGradOp {
   const T *gate, *up, *dy;
   T *dgate, *dup;
   float limit;
+  Rows rows, gradient_rows;
 
   template <int N>
   struct Loaded {
@@ -156,7 +176,8 @@ struct GatedGradOp {
   };
   template <int N>
   __device__ __forceinline__ Loaded<N> load(std::int64_t i) const {
-    return {load_packed<N>(gate + i), load_packed<N>(up + i), load_packed<N>(dy + i)};
+    const std::int64_t at = rows.place(i);
+    return {load_packed<N>(gate + at), load_packed<N>(up + at), load_packed<N>(dy + i)};
   }
   template <int N>
   __device__ __forceinline__ void finish(std::int64_t i, const Loaded<N>& in) const {
@@ -168,8 +189,9 @@ struct GatedGradOp {
       to_gate.at[j] = slopes.gate;
       to_up.at[j] = slopes.up;
     }
-    store(dgate + i, to_gate);
-    store(dup + i, to_up);
+    const std::int64_t at = gradient_rows.place(i);
+    store(dgate + at, to_gate);
+    store(dup + at, to_up);
   }
 };
 
@@ -218,22 +240,31 @@ void launch(const device::Unary& u, const std::byte*, std::byte*, Stream stream)
 }
 
 void launch(const device::Gated& g, const std::byte*, std::byte*, Stream stream) {
-  const bool wide = all_aligned({g.gate.data, g.up.data, g.y.data});
+  const bool wide = all_aligned({g.gate.data, g.up.data, g.y.data}) &&
+                    aligned_rows(g.width, g.stride, g.gate.dtype);
   with_both(g.gate.dtype, g.activation, "gated", [&](auto tag, auto kind) {
     using T = typename decltype(tag)::Type;
     const GatedOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data), typed<const T>(g.up.data),
-                                                  typed<T>(g.y.data), g.limit};
+                                                  typed<T>(g.y.data), g.limit,
+                                                  rows_of(g.width, g.stride)};
     launch_each<kWide<T>, kAccesses<decltype(kind)::value>>(op, g.elements, wide, "gated", stream);
   });
 }
 
 void launch(const device::GatedGrad& g, const std::byte*, std::byte*, Stream stream) {
-  const bool wide = all_aligned({g.gate.data, g.up.data, g.dy.data, g.dgate.data, g.dup.data});
+  const bool wide = all_aligned({g.gate.data, g.up.data, g.dy.data, g.dgate.data, g.dup.data}) &&
+                    aligned_rows(g.width, g.stride, g.gate.dtype) &&
+                    aligned_rows(g.width, g.gradient_stride, g.gate.dtype);
   with_both(g.gate.dtype, g.activation, "gated_grad", [&](auto tag, auto kind) {
     using T = typename decltype(tag)::Type;
-    const GatedGradOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data), typed<const T>(g.up.data),
-                                                      typed<const T>(g.dy.data),   typed<T>(g.dgate.data),
-                                                      typed<T>(g.dup.data),        g.limit};
+    const GatedGradOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data),
+                                                      typed<const T>(g.up.data),
+                                                      typed<const T>(g.dy.data),
+                                                      typed<T>(g.dgate.data),
+                                                      typed<T>(g.dup.data),
+                                                      g.limit,
+                                                      rows_of(g.width, g.stride),
+                                                      rows_of(g.width, g.gradient_stride)};
     launch_each<kWide<T>>(op, g.elements, wide, "gated_grad", stream);
   });
 }

@@ -24,9 +24,9 @@ __device__ __forceinline__ Factors factors_of(const device::StepScalars& s, cons
   }
   return {static_cast<float>(scale),
           s.beta1,
-          1 - s.beta1,
+          s.rest1,
           s.beta2,
-          1 - s.beta2,
+          s.rest2,
           -s.step_size,
           s.inverse_bias2,
           s.epsilon,

@@ -13,7 +13,7 @@ struct RopeArrays {
   const T* x;
   T* y;
   const float2* turns;  // [sequence][pairs]: cosine and sine.
-  std::int64_t tokens, sequence;
+  std::int64_t tokens, sequence, x_stride, y_stride;
   int heads, width, pairs;
   float direction;
 };
@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(kRopeThreads, 3) rope_kernel(const RopeArrays<
   const int thread = static_cast<int>(threadIdx.x) % kWarp;
   const int lane = thread % lanes, first_head = thread / lanes, head_step = kWarp / lanes;
   const float2* const turns = a.turns + token % a.sequence * a.pairs;
-  const std::int64_t begin = token * a.heads * a.width;
+  const T* const x = a.x + token * a.x_stride;
+  T* const y = a.y + token * a.y_stride;
   for (int pair = lane * N; pair < a.pairs; pair += lanes * N) {
     const Floats<2 * N> turn = load<2 * N>(reinterpret_cast<const float*>(turns + pair));
     float cosine[N], sine[N];
@@ -38,14 +39,12 @@ __global__ void __launch_bounds__(kRopeThreads, 3) rope_kernel(const RopeArrays<
     }
     for (int head = first_head; head < a.heads; head += 2 * head_step) {  // Two heads' loads under way.
       Packed<T, N> low[2], high[2];
-      const auto at = [&](int u) {
-        return begin + static_cast<std::int64_t>(head + u * head_step) * a.width + pair;
-      };
+      const auto at = [&](int u) { return static_cast<std::int64_t>(head + u * head_step) * a.width + pair; };
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
         if (head + u * head_step >= a.heads) continue;
-        low[u] = load_packed<N>(a.x + at(u));
-        high[u] = load_packed<N>(a.x + at(u) + a.pairs);
+        low[u] = load_packed<N>(x + at(u));
+        high[u] = load_packed<N>(x + at(u) + a.pairs);
       }
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
@@ -57,17 +56,17 @@ __global__ void __launch_bounds__(kRopeThreads, 3) rope_kernel(const RopeArrays<
           y1.at[i] = fmaf(x1.at[i], cosine[i], -(x2.at[i] * sine[i]));
           y2.at[i] = fmaf(x1.at[i], sine[i], x2.at[i] * cosine[i]);
         }
-        store(a.y + at(u), y1);
-        store(a.y + at(u) + a.pairs, y2);
+        store(y + at(u), y1);
+        store(y + at(u) + a.pairs, y2);
       }
     }
   }
   const int rest = a.width - 2 * a.pairs;
   if (rest == 0 || a.x == a.y) return;
   for (int head = first_head; head < a.heads; head += head_step) {
-    const std::int64_t at = begin + static_cast<std::int64_t>(head) * a.width + 2 * a.pairs;
+    const std::int64_t at = static_cast<std::int64_t>(head) * a.width + 2 * a.pairs;
     for (int i = lane * N; i < rest; i += lanes * N) {
-      store_packed<N>(a.y + at + i, load_packed<N>(a.x + at + i));
+      store_packed<N>(y + at + i, load_packed<N>(x + at + i));
     }
   }
 }
@@ -113,12 +112,15 @@ void launch(const device::Rope& r, const std::byte* table, std::byte* workspace,
                              turns,
                              tokens,
                              r.sequence,
+                             r.x_stride > 0 ? r.x_stride : r.heads * r.width,
+                             r.y_stride > 0 ? r.y_stride : r.heads * r.width,
                              static_cast<int>(r.heads),
                              static_cast<int>(r.width),
                              static_cast<int>(pairs),
                              r.back ? -1.0f : 1.0f};
     constexpr int N = kWide<T>;
-    if (pairs % N == 0 && r.width % N == 0 && all_aligned({r.x.data, r.y.data})) {
+    if (pairs % N == 0 && r.width % N == 0 && r.x_stride % N == 0 && r.y_stride % N == 0 &&
+        all_aligned({r.x.data, r.y.data})) {
       launch_rope<T, N>(a, stream);
     } else {
       launch_rope<T, 1>(a, stream);

@@ -21,9 +21,15 @@ __device__ __forceinline__ std::int64_t sum_of_parts(std::uint64_t bits) {
                                    (bits >> 48));
 }
 
+// Where element i stands: rows of `width`, `stride` apart; width 0: dense.
+__device__ __forceinline__ std::int64_t place(std::int64_t i, std::int64_t width, std::int64_t stride) {
+  return width == 0 ? i : i / width * stride + i % width;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kStateThreads)
-    initial_values_kernel(T* to, std::int64_t count, std::uint64_t first_key, double scale, float constant) {
+    initial_values_kernel(T* to, std::int64_t count, std::int64_t width, std::int64_t stride,
+                          std::uint64_t first_key, double scale, float constant) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kStateThreads + threadIdx.x;
   if (i >= count) return;
   float value = constant;
@@ -33,19 +39,20 @@ __global__ void __launch_bounds__(kStateThreads)
     // The mean of eight numbers of 16 bits; a product that is not joined with the difference.
     value = static_cast<float>(__dmul_rn(static_cast<double>(sum) - 8 * 32767.5, scale));
   }
-  to[i] = from_float<T>(value);
+  to[place(i, width, stride)] = from_float<T>(value);
 }
 
 // B: bits of an element.
 template <class B>
 __global__ void __launch_bounds__(kStateThreads)
-    hash_kernel(const B* from, std::int64_t count, std::uint64_t first_name, unsigned long long* hash) {
+    hash_kernel(const B* from, std::int64_t count, std::int64_t width, std::int64_t stride,
+                std::uint64_t first_name, unsigned long long* hash) {
   __shared__ std::uint64_t shared[kStateThreads / kWarp];
   std::uint64_t sums[2] = {0, 0};
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kStateThreads + threadIdx.x; i < count;
        i += static_cast<std::int64_t>(gridDim.x) * kStateThreads) {
-    const std::uint64_t key =
-        mix(first_name + static_cast<std::uint64_t>(i)) ^ static_cast<std::uint64_t>(from[i]);
+    const std::uint64_t key = mix(first_name + static_cast<std::uint64_t>(i)) ^
+                              static_cast<std::uint64_t>(from[place(i, width, stride)]);
     sums[0] += mix(key);
     sums[1] += mix(key ^ 0xd6e8feb86659fd93ull);
   }
@@ -59,8 +66,8 @@ template <class B>
 void launch_hash(const device::HashElements& h, Stream stream) {
   const std::int64_t wanted = divide_up(h.elements, kStateThreads), most = 16 * multiprocessors();
   const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);
-  hash_kernel<B><<<blocks, kStateThreads, 0, stream>>>(typed<const B>(h.from.data), h.elements,
-                                                       h.name + static_cast<std::uint64_t>(h.first),
+  hash_kernel<B><<<blocks, kStateThreads, 0, stream>>>(typed<const B>(h.from.data), h.elements, h.width,
+                                                       h.stride, h.name + static_cast<std::uint64_t>(h.first),
                                                        reinterpret_cast<unsigned long long*>(h.hash));
   check_launch("hash_elements");
 }
@@ -73,7 +80,7 @@ void launch(const device::InitialValues& v, const std::byte*, std::byte*, Stream
     using T = typename decltype(tag)::Type;
     const auto blocks = static_cast<unsigned>(divide_up(v.elements, kStateThreads));
     initial_values_kernel<T><<<blocks, kStateThreads, 0, stream>>>(
-        typed<T>(v.to.data), v.elements, v.key + 2 * static_cast<std::uint64_t>(v.first), v.scale,
+        typed<T>(v.to.data), v.elements, v.width, v.stride, v.key + 2 * static_cast<std::uint64_t>(v.first), v.scale,
         v.constant);
   });
   check_launch("initial_values");

@@ -46,6 +46,9 @@ constexpr LibraryWanted kCupti{"CUPTI",
                                {13, 0, 0},
                                "install CUPTI 13 (CUDA Toolkit 13, or the Python package nvidia-cuda-cupti)"};
 
+// In messages, before a line for each file.
+constexpr std::string_view kTried = ". Tried:";
+
 std::filesystem::path module_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&module_folder), &info) == 0 || info.dli_fname == nullptr)
@@ -90,8 +93,8 @@ LoadedLibrary load(const LibraryWanted& wanted, int mode, const VersionOf& versi
                          version ? to_string(*version) : "of unknown version", to_string(wanted.at_least));
     dlclose(handle);
   }
-  fail(ErrorKind::kRuntime, "no usable {} ({}): {}, or name its folder in {}. Tried:{}", wanted.name,
-       wanted.soname, wanted.remedy, device::kLibrariesVariable, tried);
+  fail(ErrorKind::kRuntime, "no usable {} ({}): {}, or name its folder in {}{}{}", wanted.name, wanted.soname,
+       wanted.remedy, device::kLibrariesVariable, kTried, tried);
 }
 
 // What a library's function with a version number for its answer says; digits: 10,000·major + 100·minor +
@@ -210,6 +213,7 @@ Nccl load_nccl() {
   symbols(made.all_reduce, "ncclAllReduce")(made.all_gather, "ncclAllGather");
   symbols(made.reduce_scatter, "ncclReduceScatter")(made.broadcast, "ncclBroadcast");
   symbols(made.send, "ncclSend")(made.receive, "ncclRecv");
+  symbols(made.comm_register, "ncclCommRegister")(made.comm_deregister, "ncclCommDeregister");
   symbols(made.mem_alloc, "ncclMemAlloc")(made.mem_free, "ncclMemFree");
   symbols(made.window_register, "ncclCommWindowRegister")(made.window_deregister, "ncclCommWindowDeregister");
   return made;
@@ -220,6 +224,8 @@ Cupti load_cupti() {
   made.library = load(kCupti, RTLD_LOCAL, cupti_version);
   Symbols symbols(kCupti, made.library);
   symbols(made.result_string, "cuptiGetResultString")(made.enable, "cuptiActivityEnable");
+  symbols(made.subscribe, "cuptiSubscribe")(made.unsubscribe, "cuptiUnsubscribe");
+  symbols(made.enable_callback, "cuptiEnableCallback");
   symbols(made.register_callbacks, "cuptiActivityRegisterCallbacks")(made.disable, "cuptiActivityDisable");
   symbols(made.flush_all, "cuptiActivityFlushAll")(made.next_record, "cuptiActivityGetNextRecord");
   symbols(made.dropped_records, "cuptiActivityGetNumDroppedRecords");
@@ -232,7 +238,8 @@ std::string line_of(const LibraryWanted& wanted, const std::function<const Loade
     const LoadedLibrary& found = library();
     return fmt::format("{} {}  {}", wanted.name, to_string(found.version), found.path);
   } catch (const Error& error) {
-    return error.what();
+    const std::string why = error.what();
+    return why.substr(0, why.find(kTried));
   }
 }
 

@@ -76,6 +76,8 @@ struct Nccl {
   decltype(&ncclBroadcast) broadcast = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
+  decltype(&ncclCommRegister) comm_register = nullptr;
+  decltype(&ncclCommDeregister) comm_deregister = nullptr;
   decltype(&ncclMemAlloc) mem_alloc = nullptr;
   decltype(&ncclMemFree) mem_free = nullptr;
   decltype(&ncclCommWindowRegister) window_register = nullptr;
@@ -85,6 +87,9 @@ struct Nccl {
 struct Cupti {
   LoadedLibrary library;
   decltype(&cuptiGetResultString) result_string = nullptr;
+  decltype(&cuptiSubscribe) subscribe = nullptr;
+  decltype(&cuptiUnsubscribe) unsubscribe = nullptr;
+  decltype(&cuptiEnableCallback) enable_callback = nullptr;
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
   decltype(&cuptiActivityEnable) enable = nullptr;
   decltype(&cuptiActivityDisable) disable = nullptr;

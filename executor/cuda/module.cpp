@@ -1,5 +1,7 @@
 // What the program finds in this module.
 
+#include <cstdlib>
+
 #include "executor/cuda/cuda_device.hpp"
 #include "executor/cuda/libraries.hpp"
 #include "executor/device/module_entry.hpp"
@@ -8,6 +10,9 @@ namespace orrery::cuda {
 namespace {
 
 int device_count(std::string& why) {
+  // A step's streams in queues of their own, or a collective that waits could keep another stream waiting.
+  // What the environment says stays.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return count;

@@ -21,6 +21,7 @@ struct TuneOptions {
   // rested.
   bool sustained = true;
   double keep_within = 0.02;
+  int finalists = 4;  // At most.
   double sustained_ms = 50;
 };
 

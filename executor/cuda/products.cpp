@@ -129,6 +129,7 @@ void Products::choose_timed(Entry& entry, ProductTimer& timer, std::size_t works
   if (options.sustained) {
     const double limit = timed.front().microseconds * (1 + options.keep_within);
     std::erase_if(timed, [&](const Timed& x) { return x.microseconds > limit; });
+    timed.resize(std::min(timed.size(), static_cast<std::size_t>(std::max(options.finalists, 1))));
     for (Timed& x : timed) x.microseconds = timer.sustained(entry.product, x.algorithm, x.microseconds);
     std::stable_sort(timed.begin(), timed.end(), faster);
   }

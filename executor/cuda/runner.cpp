@@ -1,6 +1,7 @@
 #include "executor/cuda/runner.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <thread>
 
@@ -45,16 +46,29 @@ CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const de
   plan_events();
   for (std::size_t s = 0; s < kSlots; ++s) ends_.emplace_back(true);
   for (std::size_t s = 1; s < streams_.size(); ++s) joins_.emplace_back(false);
+  connect(options);
   if (options.capture) capture();
   check(cudaDeviceSynchronize(), "preparing a step");
 }
 
 CudaRunner::~CudaRunner() {
+  // A peer that is gone would be waited for.
+  if (std::uncaught_exceptions() > 0 && communicators_) communicators_->abort();
   cudaDeviceSynchronize();
   for (Slot& slot : slots_) {
     if (slot.recorded != nullptr) cudaGraphExecDestroy(slot.recorded);
   }
   if (plain_ != nullptr) cudaGraphExecDestroy(plain_);
+}
+
+void CudaRunner::connect(const device::RunnerOptions& options) {
+  if (!options.all_gather) return;
+  CommunicatorOptions how;
+  how.rank = options.rank;
+  how.deadline = options.deadline;
+  how.keep_waiting = options.keep_waiting;
+  communicators_ = std::make_unique<Communicators>(step_.groups, options.all_gather, how);
+  communicators_->connect(step_.instructions, streams_[0]);
 }
 
 // Who signals whom across streams, and between which marks each instruction runs: one ends where the next of
@@ -106,6 +120,8 @@ void CudaRunner::issue(const std::vector<Event>* marks, bool capturing) {
       check(cudaStreamWaitEvent(stream, order_[event], 0), "ordering streams");
     if (marks != nullptr && marks_[i].own_start) mark(*marks, marks_[i].start, stream, capturing);
     for (const std::size_t launch : launches_[i]) launcher_.perform(launch);
+    const device::DeviceInstruction& instruction = step_.instructions[i];
+    if (!instruction.calls.empty()) communicators_->perform(instruction.group, instruction.calls, stream);
     for (const std::size_t launch : landings_[i]) launcher_.perform(launch);
     if (marks != nullptr) mark(*marks, marks_[i].end, stream, capturing);
     if (signals_[i] >= 0) {
@@ -234,6 +250,7 @@ bool CudaRunner::wait(std::int64_t step, std::chrono::milliseconds limit) {
   const std::size_t s = slot(step);
   for (cudaError_t status; (status = cudaEventQuery(ends_[s])) != cudaSuccess;) {
     if (status != cudaErrorNotReady) check(status, "running a step");
+    if (communicators_) communicators_->check();
     if (std::chrono::steady_clock::now() >= until) return false;
     std::this_thread::sleep_for(kPause);
   }

@@ -4,8 +4,10 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <memory>
 #include <vector>
 
+#include "executor/cuda/communicators.hpp"
 #include "executor/cuda/launcher.hpp"
 #include "executor/device/device.hpp"
 
@@ -39,6 +41,7 @@ class CudaRunner : public device::Runner {
   };
 
   static std::size_t slot(std::int64_t step) { return static_cast<std::size_t>(step) % kSlots; }
+  void connect(const device::RunnerOptions& options);
   void plan_events();
   void capture();
   cudaGraphExec_t capture_step(const std::vector<Event>* marks);
@@ -48,6 +51,7 @@ class CudaRunner : public device::Runner {
   device::DeviceStep step_;
   std::vector<OwnStream> streams_;
   Launcher launcher_;
+  std::unique_ptr<Communicators> communicators_;  // None: the rank talks to nobody.
   // By instruction: its launches' indices with the launcher, before and after its calls.
   std::vector<std::vector<std::size_t>> launches_, landings_;
   std::vector<std::vector<std::size_t>> waits_;  // By instruction: events of others on other streams.

@@ -26,6 +26,7 @@ struct Collected {
   std::mutex mutex;
   Trace trace;
   std::unordered_map<std::string, std::int32_t> name_index;
+  std::unordered_map<std::uint64_t, std::uint64_t> copied_from;  // Nodes of graphs, by CUPTI's numbers.
   bool in_use = false;
 };
 Collected& collected() {
@@ -55,6 +56,30 @@ std::int32_t index_of(Collected& to, const char* name) {
   return at->second;
 }
 
+std::uint64_t original_of(const Collected& in, std::uint64_t node) {
+  constexpr int kMostCopies = 8;  // Of copies: child graphs in graphs, and those instantiated.
+  for (int copies = 0; copies < kMostCopies; ++copies) {
+    const auto at = in.copied_from.find(node);
+    if (at == in.copied_from.end()) break;
+    node = at->second;
+  }
+  return node;
+}
+
+// A graph's node was copied: to instantiate the graph, or into another.
+void CUPTIAPI note_copy(void*, CUpti_CallbackDomain domain, CUpti_CallbackId event, const void* data) {
+  if (domain != CUPTI_CB_DOMAIN_RESOURCE || event != CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED) return;
+  const auto* const resource = static_cast<const CUpti_ResourceData*>(data);
+  const auto* const graph = static_cast<const CUpti_GraphData*>(resource->resourceDescriptor);
+  Collected& to = collected();
+  const std::lock_guard lock(to.mutex);
+  std::uint64_t copy = 0, original = 0;
+  const bool known = to.library != nullptr &&
+                     to.library->graph_node_id(graph->node, &copy) == CUPTI_SUCCESS &&
+                     to.library->graph_node_id(graph->originalNode, &original) == CUPTI_SUCCESS;
+  if (known && original != copy) to.copied_from[copy] = original;
+}
+
 template <class Record>
 void add(Collected& to, const CUpti_Activity* activity, const char* name) {
   const auto* const record = reinterpret_cast<const Record*>(activity);
@@ -65,7 +90,7 @@ void add(Collected& to, const CUpti_Activity* activity, const char* name) {
   kernel.correlation = record->correlationId;
   kernel.start_ns = static_cast<std::int64_t>(record->start);
   kernel.end_ns = static_cast<std::int64_t>(record->end);
-  kernel.graph_node = record->graphNodeId;
+  kernel.graph_node = original_of(to, record->graphNodeId);
   to.trace.kernels.push_back(kernel);
 }
 
@@ -109,6 +134,12 @@ Tracer::Tracer(const Cupti& library) : library_(library) {
                 "hand out buffers (is another profiler at work?)");
     to.library = &library;
   }
+  check_cupti(library_, library_.subscribe(&subscriber_, note_copy, nullptr),
+              "watch graphs (is another profiler at work?)");
+  const CUptiResult watched = library_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE,
+                                                       CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
+  if (watched != CUPTI_SUCCESS) library_.unsubscribe(subscriber_);
+  check_cupti(library_, watched, "watch graphs");
   to.in_use = true;
 }
 
@@ -117,6 +148,7 @@ Tracer::~Tracer() {
     for (const CUpti_ActivityKind kind : kKinds) library_.disable(kind);
     library_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   }
+  library_.unsubscribe(subscriber_);
   Collected& to = collected();
   const std::lock_guard lock(to.mutex);
   to.in_use = false;
@@ -163,7 +195,9 @@ std::int64_t Tracer::now_ns() const {
 std::optional<std::uint64_t> Tracer::graph_node_id(cudaGraphNode_t node) const {
   std::uint64_t id = 0;
   if (library_.graph_node_id(node, &id) != CUPTI_SUCCESS) return std::nullopt;
-  return id;
+  Collected& in = collected();
+  const std::lock_guard lock(in.mutex);
+  return original_of(in, id);
 }
 
 }  // namespace orrery::cuda

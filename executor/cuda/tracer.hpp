@@ -28,7 +28,9 @@ struct Trace {
   std::int64_t dropped = 0;           // Records that CUPTI had no room for.
 };
 
-// One at a time in a process. All THROW Error(kRuntime).
+// One at a time in a process, made before the graphs that are to be traced are instantiated: nodes are copied
+// then, and what CUPTI records are the copies, which the tracer leads back to the captured ones. All THROW
+// Error(kRuntime).
 class Tracer {
  public:
   explicit Tracer(const Cupti& library);
@@ -36,19 +38,19 @@ class Tracer {
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  // Graphs are best made after the first start: then CUPTI knows their nodes.
   void start();
   // Waits for the GPU; what ran since start().
   Trace stop();
 
   // CUPTI's clock now, to relate its times to others.
   std::int64_t now_ns() const;
-  // What records of a captured node carry, in every graph instantiated from it; none: CUPTI doesn't know the
+  // What kernels of a captured node carry, in every graph instantiated from it; none: CUPTI doesn't know the
   // node.
   std::optional<std::uint64_t> graph_node_id(cudaGraphNode_t node) const;
 
  private:
   const Cupti& library_;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
   bool running_ = false;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cassert>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -89,7 +90,8 @@ std::string AlgorithmCache::save() const {
 
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  const std::string unfinished = fmt::format("{}.{}", path_, getpid());
+  const std::string unfinished =
+      fmt::format("{}.{}.{}", path_, getpid(), std::chrono::steady_clock::now().time_since_epoch().count());
   std::ofstream file(unfinished);
   file << header_ << '\n';
   for (const auto& [key, algorithm] : all) file << to_line(key, algorithm);

@@ -11,7 +11,7 @@ constexpr std::size_t kMostPeriod = 8;
 }  // namespace
 
 void CopyList::add(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || to == nullptr || from == nullptr) return;
   if (!copies_.empty()) {
     CopyBytes& last = copies_.back();
     if (to == last.to + last.bytes && from == last.from + last.bytes) {

@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "executor/device/device.hpp"
+
 namespace orrery::device {
 namespace {
 
@@ -103,6 +105,18 @@ std::string of(const HashElements& hash) { return fmt::format("hash {}", hash.el
 
 std::string describe(const Launch& launch) {
   return std::visit([](const auto& kind) { return of(kind); }, launch);
+}
+
+std::string_view to_string(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllReduce: return "all-reduce";
+    case CallKind::kAllGather: return "all-gather";
+    case CallKind::kReduceScatter: return "reduce-scatter";
+    case CallKind::kBroadcast: return "broadcast";
+    case CallKind::kSend: return "send";
+    case CallKind::kReceive: return "receive";
+  }
+  return "";
 }
 
 }  // namespace orrery::device

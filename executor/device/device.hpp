@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,10 +71,16 @@ struct DeviceInfo {
   std::vector<std::string> libraries;  // "cuBLASLt 13.1.0 /usr/lib/…": what was found, and where.
 };
 
+// Every rank gives a text and gets those of all, by rank: Rendezvous::all_gather.
+using AllGather = std::function<std::vector<std::string>(std::string_view own)>;
+
 struct RunnerOptions {
   bool capture = true;          // Whole steps as graphs; plain launches where that fails, which is counted.
   std::string algorithm_cache;  // Folder of timed choices; empty: none is kept.
-  std::chrono::milliseconds deadline{60'000};
+  std::chrono::milliseconds deadline{60'000};  // For whatever needs other ranks.
+  int rank = 0;
+  AllGather all_gather;                // Where the step has groups.
+  std::function<void()> keep_waiting;  // Called in every turn of a wait; may throw to end it.
 };
 
 // When an instruction began and ended, in ns since the runner's first step.
@@ -130,6 +137,8 @@ class Device {
   virtual void read(std::span<std::byte> to, const std::byte* from) = 0;
   // At once, waiting for the end.
   virtual void perform(std::span<const Launch> launches) = 0;
+  // REQUIRES: memory that ranks exchange holds nothing yet that is needed. All ranks of a run call it
+  // together.
   virtual std::unique_ptr<Runner> prepare(const DeviceStep& step, const RunnerOptions& options) = 0;
 };
 

@@ -85,7 +85,11 @@ void ExchangeWriter::copy(const Slot& slot, const Arrays& from, const Arrays& to
 
 std::optional<ExchangeWriter::Block> ExchangeWriter::whole(const Slot& slot, const Arrays& arrays,
                                                            std::int64_t Stretch::* end) {
-  if (slot.size() != 1) return std::nullopt;
+  if (slot.empty()) return std::nullopt;
+  for (std::size_t s = 1; s < slot.size(); ++s) {
+    const Stretch &before = slot[s - 1], &here = slot[s];
+    if (here.array != before.array || here.*end != before.*end + before.count) return std::nullopt;
+  }
   return at(arrays, slot.front().array, slot.front().*end);
 }
 
@@ -277,7 +281,8 @@ void ExchangeWriter::tree_all_reduce(const Slot& slot, const Arrays& from, const
   if (!lies) pack(slot, from, mine, before);
   launch(before);
   call(CallKind::kAllGather, lies ? *lies : mine, packed, count);
-  unpack(slot, tree_sum(packed, count), to, landing);
+  add_tree(packed, count, 0, members_);
+  unpack(slot, packed, to, landing);
   land(landing);
 }
 
@@ -302,25 +307,13 @@ void ExchangeWriter::tree_reduce_scatter(const std::vector<Slot>& slots, const A
   }
   launch(before);
   if (count == 0) return;
-  unpack(slots[own_], tree_sum(addends, count), to, landing);
+  add_tree(addends, count, 0, members_);
+  unpack(slots[own_], addends, to, landing);
   land(landing);
 }
 
-ExchangeWriter::Block ExchangeWriter::tree_sum(Block blocks, std::int64_t count) {
-  if (blocks.dtype == DType::kFp32) {
-    add_tree(blocks, count, 0, members_);
-    return blocks;
-  }
-  // Rounded once, as the host does: sums of other types are kept in fp32.
-  const std::int64_t all = count * static_cast<std::int64_t>(members_);
-  const Block wide = take(all, DType::kFp32);
-  exchange_.landing.emplace_back(Convert{all, {blocks.data, blocks.dtype}, {wide.data, wide.dtype}});
-  add_tree(wide, count, 0, members_);
-  exchange_.landing.emplace_back(Convert{count, {wide.data, wide.dtype}, {blocks.data, blocks.dtype}});
-  return blocks;
-}
-
 void ExchangeWriter::add_tree(Block blocks, std::int64_t count, std::size_t begin, std::size_t end) {
+  assert(blocks.dtype == DType::kFp32);
   if (end - begin == 1) return;
   const std::size_t middle = begin + std::bit_floor(end - begin - 1);
   add_tree(blocks, count, begin, middle);

@@ -51,7 +51,7 @@ class ExchangeWriter {
   void receive(Block to, std::int64_t count, std::size_t peer);
   void copy(const Slot& slot, const Arrays& from, const Arrays& to);
   static Block at(const Arrays& arrays, std::int32_t array, std::int64_t element);
-  // Where the slot lies already, or where it is packed.
+  // Where the slot lies if it does so in one piece, and in order.
   static std::optional<Block> whole(const Slot& slot, const Arrays& arrays, std::int64_t Stretch::* end);
   void pack(const Slot& slot, const Arrays& from, Block to, CopyList& copies) const;
   void unpack(const Slot& slot, Block from, const Arrays& to, CopyList& copies) const;
@@ -64,8 +64,7 @@ class ExchangeWriter {
   void gather_packed(const std::vector<Slot>& slots, const Arrays& from, const Arrays& to, bool in_place);
   void tree_all_reduce(const Slot& slot, const Arrays& from, const Arrays& to);
   void tree_reduce_scatter(const std::vector<Slot>& slots, const Arrays& from, const Arrays& to);
-  // Lands the tree's sum over the members' blocks, which lie one after the other.
-  Block tree_sum(Block blocks, std::int64_t count);
+  // Lands the tree's sum over members' blocks, which lie one after the other, in the first one's place.
   void add_tree(Block blocks, std::int64_t count, std::size_t begin, std::size_t end);
   std::int64_t padded(const std::vector<Slot>& slots, DType dtype) const;
 

@@ -2,14 +2,37 @@
 
 #include <algorithm>
 
+#include "executor/device/join_packed.hpp"
+
 namespace orrery::device {
 namespace {
 
 bool same(const Array& a, const Array& b) { return a.data != nullptr && a.data == b.data; }
 
+// What a product adds into lies dense and may be several sums side by side: all begin here or none does.
+bool begins_packed(std::vector<Launch>& launches, std::size_t at) {
+  auto* const gemm = std::get_if<Gemm>(&launches[at]);
+  if (gemm == nullptr || !gemm->accumulate || gemm->batch != 1 || gemm->d.stride != gemm->n) return false;
+  const std::int64_t bytes = gemm->m * gemm->n * size_bytes(gemm->d.array.dtype);
+  const std::byte* const begin = gemm->d.array.data;
+  std::int64_t zeroed = 0;
+  std::vector<Zero*> zeroes;
+  for (std::size_t i = 0; i < at; ++i) {
+    auto* const zero = std::get_if<Zero>(&launches[i]);
+    if (zero == nullptr || zero->to < begin || zero->to + zero->bytes > begin + bytes) continue;
+    zeroed += zero->bytes;
+    zeroes.push_back(zero);
+  }
+  if (zeroed != bytes) return false;
+  gemm->accumulate = false;
+  for (Zero* const zero : zeroes) zero->bytes = 0;
+  return true;
+}
+
 // Whether the launch can write `to` without reading it first, and from now on does.
 bool overwrites(Launch& launch, const Zero& zero) {
   if (auto* const gemm = std::get_if<Gemm>(&launch); gemm != nullptr && gemm->d.array.data == zero.to) {
+    if (gemm->batch == 1 && gemm->m > 1 && gemm->d.stride != gemm->n) return false;  // There is more between.
     const std::int64_t elements = gemm->batch * gemm->m * gemm->n;
     if (elements * size_bytes(gemm->d.array.dtype) != zero.bytes) return false;
     gemm->accumulate = false;
@@ -48,6 +71,7 @@ bool begins_both(std::vector<Launch>& launches, std::size_t at) {
 void drop_zeroes(std::vector<Launch>& launches) {
   for (std::size_t i = 0; i < launches.size(); ++i) {
     begins_both(launches, i);
+    begins_packed(launches, i);
     auto* const zero = std::get_if<Zero>(&launches[i]);
     for (std::size_t j = i + 1; zero != nullptr && j < launches.size(); ++j) {
       if (!overwrites(launches[j], *zero)) continue;
@@ -92,6 +116,7 @@ bool join(Launch& first, const Launch& second, const SeenNowhereElse& private_to
 }  // namespace
 
 std::vector<Launch> join_launches(std::vector<Launch> launches, const SeenNowhereElse& private_to_it) {
+  join_packed(launches, private_to_it);
   drop_zeroes(launches);
   std::vector<Launch> joined;
   for (Launch& launch : launches) {

@@ -2,7 +2,8 @@
 // What a device is asked to do, as plain data: one struct for each kind of kernel, with the addresses it
 // works on. Lowering (lower_step.hpp) writes them, a module (executor/cuda) performs them.
 //
-// Arrays are dense and row-major. Arithmetic is fp32 whatever the type; results are rounded to nearest even.
+// Arrays are dense and row-major, but where a stride says that their rows stand further apart: those are some
+// columns of a matrix (packs.hpp). A stride counts elements; 0: dense. Arithmetic is fp32 whatever the type; results are rounded to nearest even.
 // Every sum has a fixed order, so that a launch repeats bit by bit; attention's gradient alone may not,
 // unless it is asked to. "T" below is the type of activations (bf16, fp16 or fp32), the same for all arrays
 // of a launch that say T.
@@ -48,11 +49,20 @@ struct ColumnSum {
   std::int64_t rows = 0, width = 0;
   Array x, to;
   bool accumulate = false;
+  std::int64_t x_stride = 0;
 };
 
 // ---- Attention. q[b,s,heads,d], k[b,keys,kv_heads,d], v[b,keys,kv_heads,e] → o[b,s,heads,e],
 // lse[b,heads,s].
 
+// From token to token.
+struct HeadStrides {
+  std::int64_t q = 0, k = 0, v = 0, dq = 0, dk = 0, dv = 0;
+  bool operator==(const HeadStrides& other) const {
+    return q == other.q && k == other.k && v == other.v && dq == other.dq && dk == other.dk &&
+           dv == other.dv;
+  }
+};
 struct AttentionShape {
   std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, d = 0, e = 0;
   float scale = 1;
@@ -62,12 +72,13 @@ struct AttentionShape {
   // Positions in the sequence, on the device, by query and by key; null: 0, 1, …
   const std::int64_t* positions = nullptr;
   const std::int64_t* key_positions = nullptr;
+  HeadStrides strides = {};
   bool operator==(const AttentionShape& other) const {
     const auto all = [](const AttentionShape& x) {
       return std::make_tuple(x.batch, x.queries, x.keys, x.heads, x.kv_heads, x.d, x.e, x.scale, x.causal,
                              x.window, x.chunk, x.softcap, x.positions, x.key_positions);
     };
-    return all(*this) == all(other);
+    return all(*this) == all(other) && strides == other.strides;
   }
 };
 struct Attention {
@@ -122,6 +133,7 @@ struct Rope {
   bool back = false;
   const std::int64_t* positions = nullptr;  // By place in the local sequence; null: 0, 1, …
   Array x, y;                               // T
+  std::int64_t x_stride = 0, y_stride = 0;  // From token to token.
 };
 struct HeadConcat {  // x[tokens,heads,c], y[tokens,shared,e] → z[tokens,heads,c+e]
   std::int64_t tokens = 0, heads = 0, shared = 0, c = 0, e = 0;
@@ -161,12 +173,15 @@ struct Gated {  // y = f(gate) · up
   Activation activation = Activation::kSilu;
   float limit = 0;
   Array gate, up, y;
+  std::int64_t width = 0, stride = 0;  // With a stride: of rows of gate and up, so wide.
 };
 struct GatedGrad {
   std::int64_t elements = 0;
   Activation activation = Activation::kSilu;
   float limit = 0;
   Array gate, up, dy, dgate, dup;
+  // With a stride: of rows of gate and up, or of dgate and dup, so wide.
+  std::int64_t width = 0, stride = 0, gradient_stride = 0;
 };
 struct RowGate {  // y[r,:] = sigmoid(gate[r]) · x[r,:]
   std::int64_t rows = 0, width = 0;
@@ -260,6 +275,7 @@ struct StepScalars {
   float decay = 0;          // lr · weight decay
   float inverse_bias2 = 1;  // 1 / √(1 − β2^t)
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  float rest1 = 0.1f, rest2 = 0.001f;  // 1 − β1, 1 − β2, before β is rounded.
   float gradient_scale = 1;
   float clip_norm = 0;  // 0: gradients aren't clipped.
 };
@@ -327,6 +343,7 @@ struct InitialValues {
   double scale = 0;
   float constant = 0;
   Array to;
+  std::int64_t width = 0, stride = 0;  // With a stride: of rows, so wide.
 };
 // Adds to hash[2] what host::parameter_hash adds for these elements: `name` is the tensor's hash.
 struct HashElements {
@@ -334,6 +351,7 @@ struct HashElements {
   std::uint64_t name = 0;
   Array from;
   std::uint64_t* hash = nullptr;
+  std::int64_t width = 0, stride = 0;  // With a stride: of rows, so wide.
 };
 
 using Launch = std::variant<Gemm, ColumnSum, Attention, AttentionGrad, AttentionMerge, Norm, NormGrad, Rope,

@@ -32,6 +32,12 @@ class ExchangeLowering {
     return work().kind == CollectiveKind::kReduceScatter || work().kind == CollectiveKind::kAllReduce;
   }
 
+  void check_type(DType dtype) const {
+    if (sums() && work().reduction == Reduction::kTreeSum && dtype != DType::kFp32) {
+      fault("a sum over a tree of another type than fp32");
+    }
+  }
+
   // ---- Groups.
 
   const Instruction& theirs(RankId rank, std::int32_t index) const {
@@ -180,7 +186,8 @@ LoweredExchange ExchangeLowering::collective(std::byte* scratch, double* norm_sq
   } else {
     between(writer);
   }
-  if (!exchange.calls.empty()) exchange.group = group_of_collective();
+  // Also without calls of its own: others may have some, and the group is made by all.
+  if (sides_.size() > 1) exchange.group = group_of_collective();
   return exchange;
 }
 
@@ -234,6 +241,7 @@ void ExchangeLowering::in_place(ExchangeWriter& writer) {
   const std::vector<Part> parts = joined_parts()[own_];
   if (!sums() && divided_by_placement()) return gather_updated(writer);
   if (parts.empty()) return;
+  check_type(parts.front().dtype);
   Arrays arrays;
   std::vector<std::int64_t> lengths;
   for (const Part& part : parts) {
@@ -316,6 +324,7 @@ ExchangeLowering::Ends ExchangeLowering::ends_of(const Operand& target) {
   ends.from = {tables_.view(rank_, operand_of(own_, tensor, false))};
   ends.to = {tables_.view(rank_, target.buffer)};
   if (ends.from.front().dtype != ends.to.front().dtype) fault("source and target differ in type");
+  check_type(ends.to.front().dtype);
   return ends;
 }
 

@@ -82,6 +82,22 @@ class OpLowering {
   const Shape& out_shape(std::size_t i) const { return graph_[op_.outputs[i]].shape; }
   Array in(std::size_t i) const { return array(run_.inputs[i]); }
   Array out(std::size_t i) const { return array(run_.outputs[i]); }
+  // Where it really lies, and the stride of its rows; 0: dense.
+  struct Lying {
+    Array array;
+    std::int64_t columns = 0, stride = 0;
+  };
+  Lying lying(const TensorView& view) const {
+    if (options_.packed != nullptr) {
+      const auto found = options_.packed->find(view.data);
+      if (found != options_.packed->end()) {
+        return {{found->second.data, view.dtype}, found->second.columns, found->second.stride};
+      }
+    }
+    return {array(view)};
+  }
+  Lying lying_in(std::size_t i) const { return lying(run_.inputs[i]); }
+  Lying lying_out(std::size_t i) const { return lying(run_.outputs[i]); }
   Array in_or_none(bool there, std::size_t i) const { return there ? in(i) : Array(); }
   Array out_or_none(bool there, std::size_t i) const { return there ? out(i) : Array(); }
   std::int64_t count(std::size_t input) const { return run_.inputs[input].elements; }
@@ -105,11 +121,18 @@ class OpLowering {
   void rope();
   void head_concat();
   void matmul();
-  void product(const Array& first, const Shape& first_shape, const Array& second, const Shape& second_shape,
-               const Array& result, const Shape& result_shape, const Array& bias, bool accumulate);
+  void product(const Lying& first, const Shape& first_shape, const Lying& second, const Shape& second_shape,
+               const Lying& result, const Shape& result_shape, const Array& bias, bool accumulate);
   bool batched_bias(std::size_t output, const Shape& bias_shape) const;
   void bias_gradient(std::size_t input, std::size_t output);
   AttentionShape attention_shape() const;
+  template <class Kind>
+  void take_heads(Kind& attention) const {
+    const Lying q = lying_in(0), k = lying_in(1), v = lying_in(2);
+    attention.q = q.array, attention.k = k.array, attention.v = v.array;
+    HeadStrides& strides = attention.shape.strides;
+    strides.q = q.stride, strides.k = k.stride, strides.v = v.stride;
+  }
   void attention();
   void attention_grad();
   void cross_entropy();
@@ -117,6 +140,7 @@ class OpLowering {
   void route();
   void experts();
   void element_by_element();
+  void gated();
 
   const Graph& graph_;
   const Op& op_;
@@ -187,7 +211,9 @@ void OpLowering::rope() {
     rope.theta = op_.attributes.rope_theta;
     rope.back = op_.kind == OpKind::kRopeGrad;
     rope.positions = at(view_.positions);
-    rope.x = in(i), rope.y = out(i);
+    const Lying x = lying_in(i), y = lying_out(i);
+    rope.x = x.array, rope.y = y.array;
+    rope.x_stride = x.stride, rope.y_stride = y.stride;
     emit(rope);
   }
 }
@@ -215,20 +241,22 @@ void OpLowering::matmul() {
     for (std::size_t i = 0; i < n; ++i) {
       const std::size_t b = 1 + n + i;
       const bool has_bias = bias && run_.inputs[b].data != nullptr;
-      product(in(0), in_shape(0), in(1 + i), in_shape(1 + i), out(i), out_shape(i), in_or_none(has_bias, b),
-              false);
+      product(lying_in(0), in_shape(0), lying_in(1 + i), in_shape(1 + i), lying_out(i), out_shape(i),
+              in_or_none(has_bias, b), false);
     }
   } else if (op_.kind == OpKind::kMatmulGradInput) {
     const std::size_t n = op_.inputs.size() / 2;
     for (std::size_t i = 0; i < n; ++i) {
-      product(in(i), in_shape(i), in(n + i), in_shape(n + i), out(0), out_shape(0), {}, i > 0);
+      product(lying_in(i), in_shape(i), lying_in(n + i), in_shape(n + i), lying_out(0), out_shape(0), {},
+              i > 0);
     }
   } else {
     const std::size_t n = op_.inputs.size() - 1;
     for (std::size_t i = 0; i < n; ++i) {
-      product(in(0), in_shape(0), in(1 + i), in_shape(1 + i), out(i), out_shape(i), {}, adds_into(i));
-      if (bias) bias_gradient(1 + i, n + i);
+      product(lying_in(0), in_shape(0), lying_in(1 + i), in_shape(1 + i), lying_out(i), out_shape(i), {},
+              adds_into(i));
     }
+    for (std::size_t i = 0; bias && i < n; ++i) bias_gradient(1 + i, n + i);
   }
 }
 
@@ -241,10 +269,20 @@ Matrix matrix(const Array& array, std::size_t row_stride, std::size_t column_str
           static_cast<std::int64_t>(batch_stride), turned};
 }
 
-void OpLowering::product(const Array& first, const Shape& first_shape, const Array& second,
-                         const Shape& second_shape, const Array& result, const Shape& result_shape,
+void OpLowering::product(const Lying& first, const Shape& first_shape, const Lying& second,
+                         const Shape& second_shape, const Lying& result, const Shape& result_shape,
                          const Array& bias, bool accumulate) {
-  const auto [batch, m, n, k] = host::product_shape(view_.sizes, first_shape, second_shape, result_shape);
+  auto [batch, m, n, k] = host::product_shape(view_.sizes, first_shape, second_shape, result_shape);
+  // Packed, rows stand further apart; what goes along them stays.
+  const Lying* const operands[3] = {&first, &second, &result};
+  for (std::size_t t = 0; t < 3; ++t) {
+    if (operands[t]->stride == 0) continue;
+    const auto columns = static_cast<std::size_t>(operands[t]->columns);
+    for (host::ProductGroup* const group : {&m, &n, &k}) {
+      std::size_t& stride = group->strides[t];
+      if (stride >= columns) stride = stride / columns * static_cast<std::size_t>(operands[t]->stride);
+    }
+  }
   Gemm gemm;
   gemm.batch = static_cast<std::int64_t>(batch.size);
   gemm.k = static_cast<std::int64_t>(k.size);
@@ -255,13 +293,13 @@ void OpLowering::product(const Array& first, const Shape& first_shape, const Arr
   gemm.m = static_cast<std::int64_t>(turned ? n.size : m.size);
   gemm.n = static_cast<std::int64_t>(turned ? m.size : n.size);
   if (turned) {
-    gemm.a = matrix(second, n.strides[1], k.strides[1], step[1]);
-    gemm.b = matrix(first, k.strides[0], m.strides[0], step[0]);
-    gemm.d = matrix(result, n.strides[2], 1, step[2]);
+    gemm.a = matrix(second.array, n.strides[1], k.strides[1], step[1]);
+    gemm.b = matrix(first.array, k.strides[0], m.strides[0], step[0]);
+    gemm.d = matrix(result.array, n.strides[2], 1, step[2]);
   } else {
-    gemm.a = matrix(first, m.strides[0], k.strides[0], step[0]);
-    gemm.b = matrix(second, k.strides[1], n.strides[1], step[1]);
-    gemm.d = matrix(result, m.strides[2], 1, step[2]);
+    gemm.a = matrix(first.array, m.strides[0], k.strides[0], step[0]);
+    gemm.b = matrix(second.array, k.strides[1], n.strides[1], step[1]);
+    gemm.d = matrix(result.array, m.strides[2], 1, step[2]);
   }
   if (gemm.batch == 1) gemm.a.batch_stride = gemm.b.batch_stride = gemm.d.batch_stride = 0;
   if (!bias) return emit(gemm);
@@ -288,12 +326,14 @@ void OpLowering::bias_gradient(std::size_t input, std::size_t output) {
   const Shape& bias = out_shape(output);
   const bool batched = !bias.empty() && bias[0] == in_shape(input)[0];
   const std::int64_t batch = batched ? size(bias[0]) : 1;
+  const Lying x = lying_in(input);
   ColumnSum sum;
+  sum.x_stride = x.stride;
   sum.width = out_count(output) / batch;
   sum.rows = count(input) / sum.width / batch;
   sum.accumulate = adds_into(output);
   for (std::int64_t i = 0; i < batch; ++i) {
-    sum.x = in(input), sum.to = out(output);
+    sum.x = x.array, sum.to = out(output);
     sum.x.data += i * sum.rows * sum.width * size_bytes(sum.x.dtype);
     sum.to.data += i * sum.width * size_bytes(sum.to.dtype);
     emit(sum);
@@ -328,7 +368,7 @@ AttentionShape OpLowering::attention_shape() const {
 void OpLowering::attention() {
   Attention attention;
   attention.shape = attention_shape();
-  attention.q = in(0), attention.k = in(1), attention.v = in(2);
+  take_heads(attention);
   attention.sink = in_or_none(op_.inputs.size() == 4 && view_.first_keys, 3);
   attention.o = out(0);
   assert(out(1).dtype == DType::kFp32);
@@ -341,12 +381,15 @@ void OpLowering::attention_grad() {
   const bool sink = operands == 4 && view_.first_keys;
   AttentionGrad attention;
   attention.shape = attention_shape();
-  attention.q = in(0), attention.k = in(1), attention.v = in(2);
+  take_heads(attention);
   attention.sink = in_or_none(sink, 3);
   attention.o = in(operands);
   attention.lse = reinterpret_cast<const float*>(in(operands + 1).data);
   attention.dout = in(operands + 2);
-  attention.dq = out(0), attention.dk = out(1), attention.dv = out(2);
+  const Lying dq = lying_out(0), dk = lying_out(1), dv = lying_out(2);
+  attention.dq = dq.array, attention.dk = dk.array, attention.dv = dv.array;
+  HeadStrides& strides = attention.shape.strides;
+  strides.dq = dq.stride, strides.dk = dk.stride, strides.dv = dv.stride;
   attention.dsink = out_or_none(sink, 3);
   attention.deterministic = options_.deterministic;
   emit(attention);
@@ -410,6 +453,23 @@ void OpLowering::experts() {
 
 // ---- Element by element.
 
+// Gate and up are packed together or not at all, and so are their gradients.
+void OpLowering::gated() {
+  const OpAttributes& attributes = op_.attributes;
+  const Activation activation = activation_of(attributes.activation);
+  const auto limit = static_cast<float>(attributes.limit);
+  const Lying gate = lying_in(0), up = lying_in(1);
+  assert(gate.stride == up.stride && gate.columns == up.columns);
+  if (op_.kind == OpKind::kGated) {
+    return emit(Gated{out_count(0), activation, limit, gate.array, up.array, out(0), gate.columns,
+                      gate.stride});
+  }
+  const Lying dgate = lying_out(0), dup = lying_out(1);
+  assert(dgate.stride == dup.stride && dgate.columns == dup.columns);
+  emit(GatedGrad{out_count(0), activation, limit, gate.array, up.array, in(2), dgate.array, dup.array,
+                 std::max(gate.columns, dgate.columns), gate.stride, dgate.stride});
+}
+
 void OpLowering::element_by_element() {
   const OpAttributes& attributes = op_.attributes;
   const Activation activation = activation_of(attributes.activation);
@@ -418,9 +478,8 @@ void OpLowering::element_by_element() {
   switch (op_.kind) {
     case OpKind::kUnary: return emit(Unary{n, activation, limit, in(0), {}, out(0)});
     case OpKind::kUnaryGrad: return emit(Unary{n, activation, limit, in(0), in(1), out(0)});
-    case OpKind::kGated: return emit(Gated{n, activation, limit, in(0), in(1), out(0)});
-    case OpKind::kGatedGrad:
-      return emit(GatedGrad{n, activation, limit, in(0), in(1), in(2), out(0), out(1)});
+    case OpKind::kGated:
+    case OpKind::kGatedGrad: return gated();
     case OpKind::kScale: return emit(AddScaled{n, static_cast<float>(attributes.scale), in(0), {}, out(0)});
     case OpKind::kAdd: return emit(AddScaled{n, 1, in(0), in(1), out(0)});
     case OpKind::kRowGate: return emit(RowGate{count(0), last(1), in(0), in(1), out(0)});

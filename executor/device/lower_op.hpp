@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "executor/device/launch.hpp"
+#include "executor/device/packs.hpp"
 #include "executor/runtime/bound.hpp"
 
 namespace orrery::device {
@@ -15,6 +16,7 @@ using PositionSource = std::function<const std::int64_t*(const std::vector<std::
 struct OpLoweringOptions {
   PositionSource positions;
   bool deterministic = false;  // Attention's gradient too.
+  const PackedPlaces* packed = nullptr;  // Of what the op's instruction touches; null: nothing is.
 };
 
 Array array(const host::TensorView& view);

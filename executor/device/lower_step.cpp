@@ -34,7 +34,12 @@ class StepLowering {
  public:
   StepLowering(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
                const StepMemory& memory, const OpLoweringOptions& options)
-      : tables_(tables), rank_(rank), staging_(staging), memory_(memory), options_(options) {}
+      : tables_(tables),
+        rank_(rank),
+        staging_(staging),
+        memory_(memory),
+        options_(options),
+        packs_(tables, rank.rank) {}
 
   DeviceStep lower() {
     DeviceStep step;
@@ -50,6 +55,8 @@ class StepLowering {
       lowered.name = instruction_name(tables_.program(), instruction);
       lowered.stream = instruction.stream.value;
       lowered.after = rank_.instructions[i].after;
+      const PackedPlaces places = packs_.places(instruction);
+      options_.packed = &places;
       launches_.clear();
       for (const host::Action& action : rank_.instructions[i].actions) lower(action, instruction);
       const std::set<const std::byte*> own = touched_by_it_alone(instruction);
@@ -58,7 +65,7 @@ class StepLowering {
       });
       if (runs_in_fp8(instruction)) {
         lowered.launches = quantize_products(lowered.launches, fp8_memory(instruction),
-                                             gradients_read(rank_.instructions[i]));
+                                             gradients_read(rank_.instructions[i], places));
       }
       if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
     }
@@ -98,14 +105,17 @@ class StepLowering {
     host::refuse(tables_, rank_.rank, instruction, "has no memory for FP8 copies of its operands");
   }
   // Where gradients begin that products of the instruction read.
-  std::set<const std::byte*> gradients_read(const host::BoundInstruction& instruction) const {
+  std::set<const std::byte*> gradients_read(const host::BoundInstruction& instruction,
+                                            const PackedPlaces& places) const {
     std::set<const std::byte*> found;
     for (const host::Action& action : instruction.actions) {
       const auto* const run = std::get_if<host::RunOp>(&action);
       if (run == nullptr) continue;
       const Op& op = tables_.graph()[run->op];
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-        if (tables_.graph()[op.inputs[i]].kind == TensorKind::kGradient) found.insert(run->inputs[i].data);
+        if (tables_.graph()[op.inputs[i]].kind != TensorKind::kGradient) continue;
+        const auto packed = places.find(run->inputs[i].data);
+        found.insert(packed != places.end() ? packed->second.data : run->inputs[i].data);
       }
     }
     return found;
@@ -230,7 +240,8 @@ class StepLowering {
   const host::BoundRank& rank_;
   const Staging& staging_;
   const StepMemory& memory_;
-  const OpLoweringOptions& options_;
+  OpLoweringOptions options_;
+  const Packs packs_;
   std::vector<Launch> launches_;  // Of the instruction.
   std::set<std::tuple<const std::byte*, TensorId, std::int32_t>> filled_;
   std::vector<int> touchers_;  // By buffer: instructions that touch it.
@@ -284,10 +295,14 @@ DeviceStep lower_step(host::Tables& tables, const host::BoundRank& rank, const S
 std::vector<Launch> lower_initial_state(host::Tables& tables, const host::BoundRank& rank, std::uint64_t seed,
                                         double deviation) {
   std::vector<Launch> launches;
+  const Packs packs(tables, rank.rank);
   for (const host::ParameterRun& run : host::parameter_runs(tables, rank.rank, false)) {
-    launches.emplace_back(InitialValues{run.view.elements, run.first, host::initial_key(seed, run.name),
-                                        run.drawn ? host::initial_scale(deviation) : 0, run.constant,
-                                        array(run.view)});
+    for (const Stretch& part : packs.stretches(run.view)) {
+      launches.emplace_back(InitialValues{part.elements, run.first + part.skipped,
+                                          host::initial_key(seed, run.name),
+                                          run.drawn ? host::initial_scale(deviation) : 0, run.constant,
+                                          part.array, part.width, part.stride});
+    }
   }
   for (const host::BoundInstruction& instruction : rank.instructions) {
     for (const host::Action& action : instruction.actions) {
@@ -306,8 +321,12 @@ std::vector<Launch> lower_initial_state(host::Tables& tables, const host::BoundR
 
 std::vector<Launch> lower_hash(host::Tables& tables, RankId rank, std::uint64_t* hash) {
   std::vector<Launch> launches;
+  const Packs packs(tables, rank);
   for (const host::ParameterRun& run : host::parameter_runs(tables, rank, true)) {
-    launches.emplace_back(HashElements{run.view.elements, run.first, run.name, array(run.view), hash});
+    for (const Stretch& part : packs.stretches(run.view)) {
+      launches.emplace_back(HashElements{part.elements, run.first + part.skipped, run.name, part.array, hash,
+                                         part.width, part.stride});
+    }
   }
   return launches;
 }

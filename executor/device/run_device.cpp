@@ -62,6 +62,8 @@ StepScalars scalars_of(const host::AdamWSettings& settings, double clip_norm) {
   scalars.decay = static_cast<float>(settings.learning_rate * settings.weight_decay);
   scalars.inverse_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(settings.beta2, step)));
   scalars.beta1 = static_cast<float>(settings.beta1), scalars.beta2 = static_cast<float>(settings.beta2);
+  scalars.rest1 = static_cast<float>(1 - settings.beta1),
+  scalars.rest2 = static_cast<float>(1 - settings.beta2);
   scalars.epsilon = static_cast<float>(settings.epsilon);
   scalars.gradient_scale = static_cast<float>(settings.gradient_scale);
   scalars.clip_norm = static_cast<float>(clip_norm);
@@ -71,7 +73,8 @@ StepScalars scalars_of(const host::AdamWSettings& settings, double clip_norm) {
 class DeviceRank {
  public:
   DeviceRank(const Graph& graph, const World& world, const RunOptions& options,
-             const DeviceRunOptions& device_options, Device& device, RankId self)
+             const DeviceRunOptions& device_options, Device& device, RankId self,
+             launch::Rendezvous* rendezvous)
       : world_(world), options_(options), device_(device), self_(self), tables_(graph, world) {
     bound_ = host::bind_computes(graph, world, self, [&](std::int64_t bytes) {
       scratch_.begin = device.allocate(bytes, "scratch of launches");
@@ -92,12 +95,17 @@ class DeviceRank {
     lowering.positions = [this](const std::vector<std::int64_t>& positions) { return constant(positions); };
     lowering.deterministic = device_options.deterministic;
     step_ = lower_step(tables_, bound_, staging_, memory, lowering);
-    device.perform(lower_initial_state(tables_, bound_, options.initial.seed, options.initial.deviation));
     RunnerOptions runner;
     runner.capture = device_options.capture;
     runner.algorithm_cache = device_options.algorithm_cache;
     runner.deadline = options.watchdog;
+    runner.rank = self.value;
+    runner.keep_waiting = launch::keep_waiting;
+    if (rendezvous != nullptr) {
+      runner.all_gather = [rendezvous](std::string_view own) { return rendezvous->all_gather(own); };
+    }
     runner_ = device.prepare(step_, runner);
+    device.perform(lower_initial_state(tables_, bound_, options.initial.seed, options.initial.deviation));
   }
 
   void train(const RunCallbacks& callbacks) {
@@ -253,7 +261,7 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
   std::vector<FloorRow> floor;
   std::int64_t used_bytes = 0;
   try {
-    DeviceRank rank(graph, world, options, device_options, device, self);
+    DeviceRank rank(graph, world, options, device_options, device, self, rendezvous);
     if (rendezvous != nullptr) rendezvous->barrier();
     rank.train(options.callbacks());
     counters = rank.counters();

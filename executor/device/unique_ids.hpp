@@ -11,9 +11,6 @@
 
 namespace orrery::device {
 
-// Every rank gives a text and gets those of all, by rank: Rendezvous::all_gather.
-using AllGather = std::function<std::vector<std::string>(std::string_view own)>;
-
 // The ids of this rank's groups, in their order. All ranks of the run call it, once; also those without
 // groups. `device`: what tells this rank's device from all others of the run, such as its UUID; empty: it
 // isn't compared. `make_id` is called for each group in which this rank is the first. THROWS Error(kRuntime)

@@ -23,7 +23,7 @@ struct Lowered {
 };
 
 Lowered lower_tiny(const TransformerConfig& config, std::int64_t microbatches, bool clip = true,
-                   Fp8 fp8 = Fp8::kNone) {
+                   const char* kernel_set = "orrery-cuda", Fp8 fp8 = Fp8::kNone) {
   PlanShorthand shorthand;
   shorthand.dp = 1;
   shorthand.global_batch = 2 * microbatches;
@@ -31,6 +31,7 @@ Lowered lower_tiny(const TransformerConfig& config, std::int64_t microbatches, b
   shorthand.settings.microbatch_size = 2;
   shorthand.settings.clip_gradients = clip;
   shorthand.settings.fp8 = fp8;
+  shorthand.settings.kernel_set = kernel_set;
   const Graph graph = build_training_graph(config, DType::kBf16);
   Program program = lower(graph, expand(shorthand, graph, 1));
   place_buffers(program);
@@ -137,7 +138,7 @@ TEST_CASE("the norm that clips is read where it was summed", "[executor][device]
 TEST_CASE("FP8 products read copies that are made before them, each once", "[executor][device]") {
   TransformerConfig config = test::tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
-  const Lowered lowered = lower_tiny(config, 1, true, Fp8::kTensor);
+  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda", Fp8::kTensor);
   int products = 0, copies = 0;
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
     std::map<const std::byte*, const device::Quantize*> made;
@@ -170,6 +171,140 @@ TEST_CASE("FP8 products read copies that are made before them, each once", "[exe
   CHECK(products == 2 * 7 * 2);
   // Forward: four inputs and seven weights a layer; backward: as many gradients as weights.
   CHECK(copies == 2 * (4 + 7 + 7 + 7));
+}
+
+TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor][device]") {
+  TransformerConfig config = test::tiny_llama();
+  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
+  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed", Fp8::kTensor);
+  int products = 0, copies = 0, of_gradients = 0;
+  for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
+    for (const device::Launch& launch : instruction.launches) {
+      const auto* const gemm = std::get_if<device::Gemm>(&launch);
+      products += gemm != nullptr && gemm->a.array.dtype == DType::kFp8 ? 1 : 0;
+      const auto* const copy = std::get_if<device::Quantize>(&launch);
+      copies += copy != nullptr ? 1 : 0;
+      of_gradients += copy != nullptr && copy->e5m2 ? 1 : 0;
+    }
+  }
+  // Four products each way, of two matrices each.
+  CHECK(products == 2 * 4 * 2);
+  CHECK(copies == 2 * products);
+  CHECK(of_gradients == 2 * 4);
+}
+
+namespace {
+
+// Whose parts are multiples of what memory plans align to.
+TransformerConfig wide_llama() {
+  TransformerConfig config = test::tiny_llama();
+  config.hidden = 32;
+  config.ffn = 16;
+  return config;
+}
+
+template <class Kind>
+std::vector<Kind> all_of(const device::DeviceStep& step) {
+  std::vector<Kind> found;
+  for (const device::DeviceInstruction& instruction : step.instructions) {
+    for (const device::Launch& launch : instruction.launches) {
+      if (const auto* const kind = std::get_if<Kind>(&launch)) found.push_back(*kind);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("packed projections are one product each way", "[executor][device]") {
+  const Lowered lowered = lower_tiny(wide_llama(), 1, true, "orrery-cuda-packed");
+  const std::map<std::string, int> found = counts(lowered.step);
+  // q with k and v, o, gate with up, down, and the head.
+  CHECK(found.at("gemm") == 3 * (4 * 8 + 1));
+  CHECK(found.at("rope") == 8);
+  CHECK(found.at("rope back") == 8);
+  const auto zeroes = [](const std::map<std::string, int>& launches) {
+    return launches.count("zero") > 0 ? launches.at("zero") : 0;
+  };
+  CHECK(zeroes(found) == zeroes(counts(lower_tiny(wide_llama(), 1).step)));
+  CHECK(lowered.initial == parameter_count(build_training_graph(wide_llama(), DType::kBf16)));
+
+  constexpr std::int64_t kQ = 16, kKv = 8, kAll = kQ + 2 * kKv, kFfn = 16, kHidden = 32, kRows = 32;
+  int qkv = 0, qkv_input = 0, qkv_weight = 0, gate_up = 0;
+  for (const device::Gemm& gemm : all_of<device::Gemm>(lowered.step)) {
+    qkv += gemm.m == kRows && gemm.n == kAll && gemm.k == kHidden && gemm.d.stride == kAll &&
+                   gemm.b.stride == kAll && !gemm.b.turned && gemm.a.stride == kHidden
+               ? 1
+               : 0;
+    qkv_input += gemm.m == kRows && gemm.n == kHidden && gemm.k == kAll && gemm.a.stride == kAll &&
+                         gemm.b.stride == kAll && gemm.b.turned
+                     ? 1
+                     : 0;
+    qkv_weight += gemm.m == kHidden && gemm.n == kAll && gemm.k == kRows && gemm.a.turned &&
+                          gemm.b.stride == kAll && gemm.d.stride == kAll && gemm.d.array.dtype == DType::kFp32
+                      ? 1
+                      : 0;
+    gate_up += gemm.m == kRows && gemm.n == 2 * kFfn && gemm.d.stride == 2 * kFfn ? 1 : 0;
+    CHECK(!gemm.accumulate);
+  }
+  CHECK(qkv >= 8);  // kAll, kHidden and 2 · kFfn are one number here.
+  CHECK(qkv_input >= 8);
+  CHECK(qkv_weight >= 8);
+  CHECK(gate_up >= 8);
+  for (const device::Rope& rope : all_of<device::Rope>(lowered.step)) {
+    CHECK(rope.heads == 6);
+    CHECK(rope.x.data == rope.y.data);
+    CHECK(rope.x_stride == kAll);
+    CHECK(rope.y_stride == kAll);
+  }
+  for (const device::Attention& attention : all_of<device::Attention>(lowered.step)) {
+    CHECK(attention.shape.strides == device::HeadStrides{kAll, kAll, kAll});
+    CHECK(attention.k.data == attention.q.data + kQ * 2);
+    CHECK(attention.v.data == attention.k.data + kKv * 2);
+  }
+  for (const device::AttentionGrad& attention : all_of<device::AttentionGrad>(lowered.step)) {
+    CHECK(attention.shape.strides == device::HeadStrides{kAll, kAll, kAll, kAll, kAll, kAll});
+    CHECK(attention.dk.data == attention.dq.data + kQ * 2);
+    CHECK(attention.dv.data == attention.dk.data + kKv * 2);
+  }
+  for (const device::Gated& gated : all_of<device::Gated>(lowered.step)) {
+    CHECK(gated.width == kFfn);
+    CHECK(gated.stride == 2 * kFfn);
+    CHECK(gated.up.data == gated.gate.data + kFfn * 2);
+  }
+  for (const device::GatedGrad& gated : all_of<device::GatedGrad>(lowered.step)) {
+    CHECK(gated.width == kFfn);
+    CHECK(gated.gradient_stride == 2 * kFfn);
+    CHECK(gated.dup.data == gated.dgate.data + kFfn * 2);
+  }
+}
+
+TEST_CASE("packed sums go on over micro-batches", "[executor][device]") {
+  const Lowered lowered = lower_tiny(wide_llama(), 3, true, "orrery-cuda-packed");
+  int sums = 0;
+  for (const device::Gemm& gemm : all_of<device::Gemm>(lowered.step)) sums += gemm.accumulate ? 1 : 0;
+  CHECK(sums == 2 * (4 * 8 + 1));
+}
+
+TEST_CASE("biases of packed projections are summed by their rows", "[executor][device]") {
+  TransformerConfig config = test::tiny_gpt();
+  config.hidden = 32;
+  config.head_dim = 16;
+  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed");
+  int packed = 0;
+  for (const device::ColumnSum& sum : all_of<device::ColumnSum>(lowered.step)) {
+    if (sum.x_stride == 0) continue;
+    CHECK(sum.x_stride == 3 * 32);
+    CHECK(sum.width == 32);
+    ++packed;
+  }
+  CHECK(packed == 3 * 8);
+}
+
+TEST_CASE("what isn't aligned is not packed", "[executor][device]") {
+  const std::map<std::string, int> found =
+      counts(lower_tiny(test::tiny_latent(), 1, true, "orrery-cuda-packed").step);
+  CHECK(found.at("rope") > 0);
 }
 
 }  // namespace orrery

@@ -24,15 +24,10 @@ void run(const Launch& launch) {
       std::memcpy(rows->to + r * rows->to_stride, rows->from + r * rows->from_stride,
                   static_cast<std::size_t>(rows->row_bytes));
     }
-  } else if (const auto* const zero = std::get_if<device::Zero>(&launch)) {
-    std::memset(zero->to, 0, static_cast<std::size_t>(zero->bytes));
-  } else if (const auto* const add = std::get_if<device::Accumulate>(&launch)) {
-    host::accumulate({add->from.data, add->from.dtype, add->elements},
-                     {add->to.data, add->to.dtype, add->elements}, workspace);
   } else {
-    const auto& convert = std::get<device::Convert>(launch);
-    host::convert({convert.from.data, convert.from.dtype, convert.elements},
-                  {convert.to.data, convert.to.dtype, convert.elements}, workspace);
+    const auto& add = std::get<device::Accumulate>(launch);
+    host::accumulate({add.from.data, add.from.dtype, add.elements}, {add.to.data, add.to.dtype, add.elements},
+                     workspace);
   }
 }
 
@@ -169,19 +164,18 @@ std::string perform(const std::vector<Participant>& participants) {
   const bool any = std::any_of(participants.begin(), participants.end(),
                                [](const Participant& of) { return !of.exchange.calls.empty(); });
   if (any) {
-    // Who has nothing to send or receive has no calls; all others have a group.
     const bool sends = std::any_of(participants.begin(), participants.end(), [](const Participant& of) {
       return !of.exchange.calls.empty() && is_message(of.exchange.calls.front());
     });
+    fault = fault_of_groups(participants);
     if (!sends) {
-      fault = fault_of_groups(participants);
       for (const Participant& of : participants) {
         if (of.exchange.calls.size() != calls.size()) fault = "members have unlike numbers of calls";
       }
       for (std::size_t c = 0; c < calls.size() && fault.empty(); ++c) {
         fault = collective(participants, c, writes);
       }
-    } else {
+    } else if (fault.empty()) {
       fault = messages(participants, writes);
     }
   }

@@ -7,6 +7,7 @@
 
 #include <deque>
 
+#include "executor/cuda/generic.hpp"
 #include "executor/cuda/kernels.hpp"
 #include "tests/executor/kernel_cases.hpp"
 
@@ -85,7 +86,12 @@ class DeviceCase {
   // Launches twice; both must leave the same bits, inputs as they were, and nothing beside the arrays.
   template <class Launch>
   void run(const Launch& launch) {
-    const std::vector<Bytes> first = run_once(launch), second = run_once(launch);
+    run_by([&] { launch_with_memory(launch); });
+  }
+  // The same of whatever `launches` enqueues.
+  template <class F>
+  void run_by(F launches) {
+    const std::vector<Bytes> first = run_once(launches), second = run_once(launches);
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       INFO("array " << i);
       CHECK((first[i] == second[i]));
@@ -117,8 +123,7 @@ class DeviceCase {
   }
 
   template <class Launch>
-  std::vector<Bytes> run_once(const Launch& launch) {
-    for (Entry& entry : arrays_) entry.memory.write(entry.start);
+  static void launch_with_memory(const Launch& launch) {
     Bytes table(static_cast<std::size_t>(cuda::table_bytes(launch)));
     cuda::write_table(launch, table.data());
     DeviceBytes on_device(table.size());
@@ -128,6 +133,13 @@ class DeviceCase {
     check_cuda(cudaDeviceSynchronize());
     CHECK(workspace.guards_stand());
     CHECK(on_device.guards_stand());
+  }
+
+  template <class F>
+  std::vector<Bytes> run_once(F launches) {
+    for (Entry& entry : arrays_) entry.memory.write(entry.start);
+    launches();
+    check_cuda(cudaDeviceSynchronize());
     std::vector<Bytes> results;
     for (const Entry& entry : arrays_) results.push_back(entry.memory.read());
     return results;

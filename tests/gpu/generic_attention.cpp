@@ -2,7 +2,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/gpu/generic_cases.hpp"
+#include "base/error.hpp"
+#include "tests/gpu/device_cases.hpp"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -63,24 +64,50 @@ std::vector<Case> cases() {
 
 constexpr DType kFp32 = DType::kFp32;
 
+// A graph of one op.
+struct OneOp {
+  Graph graph;
+  Op op;
+  host::OpView view;
+
+  void reads(const std::vector<std::int64_t>& sizes) {
+    op.inputs.push_back(tensor(sizes, TensorKind::kActivation));
+  }
+  void writes(const std::vector<std::int64_t>& sizes, TensorKind kind = TensorKind::kActivation) {
+    op.outputs.push_back(tensor(sizes, kind));
+  }
+
+ private:
+  TensorId tensor(const std::vector<std::int64_t>& sizes, TensorKind kind) {
+    Tensor& made = graph.tensors.emplace_back();
+    made.kind = kind;
+    for (const std::int64_t size : sizes) {
+      made.shape.emplace_back(std::ssize(graph.dims));
+      graph.dims.push_back({"", DimRole::kOther, size});
+      view.sizes.push_back(size);
+    }
+    return TensorId(std::ssize(graph.tensors) - 1);
+  }
+};
+
 // Operands and results, of attention or of its gradient.
 OneOp op_of(const Case& x, bool backward) {
   OneOp one;
-  one.reads({x.batch, x.queries, x.heads, x.d}, x.type);
-  one.reads({x.batch, x.keys, x.kv_heads, x.d}, x.type);
-  one.reads({x.batch, x.keys, x.kv_heads, x.e}, x.type);
-  if (x.sink) one.reads({x.heads}, x.type);
+  one.reads({x.batch, x.queries, x.heads, x.d});
+  one.reads({x.batch, x.keys, x.kv_heads, x.d});
+  one.reads({x.batch, x.keys, x.kv_heads, x.e});
+  if (x.sink) one.reads({x.heads});
   if (backward) {
-    one.reads({x.batch, x.queries, x.heads, x.e}, x.type);
-    one.reads({x.batch, x.queries, x.heads}, kFp32);
-    one.reads({x.batch, x.queries, x.heads, x.e}, x.type);
-    one.writes({x.batch, x.queries, x.heads, x.d}, x.type);
-    one.writes({x.batch, x.keys, x.kv_heads, x.d}, x.type);
-    one.writes({x.batch, x.keys, x.kv_heads, x.e}, x.type);
-    if (x.sink) one.writes({x.heads}, kFp32, TensorKind::kParameterGradient);
+    one.reads({x.batch, x.queries, x.heads, x.e});
+    one.reads({x.batch, x.queries, x.heads});
+    one.reads({x.batch, x.queries, x.heads, x.e});
+    one.writes({x.batch, x.queries, x.heads, x.d});
+    one.writes({x.batch, x.keys, x.kv_heads, x.d});
+    one.writes({x.batch, x.keys, x.kv_heads, x.e});
+    if (x.sink) one.writes({x.heads}, TensorKind::kParameterGradient);
   } else {
-    one.writes({x.batch, x.queries, x.heads, x.e}, x.type);
-    one.writes({x.batch, x.queries, x.heads}, kFp32);
+    one.writes({x.batch, x.queries, x.heads, x.e});
+    one.writes({x.batch, x.queries, x.heads});
   }
   one.op.kind = backward ? OpKind::kAttentionGrad : OpKind::kAttention;
   one.op.attributes.causal = x.causal;
@@ -112,80 +139,83 @@ Values by_head(const Values& lse, const Case& x) {
   return turned;
 }
 
-// A case's operands on both sides.
-struct Operands {
-  std::vector<Values> inputs;  // q, k, v (, sink).
-  Values dout;
-  DeviceMemory q, k, v, sink, positions, key_positions;
-  device::AttentionShape shape;
+// What a result may be off by, relative to the largest: fp32 sums in another order and other exponentials,
+// and the rounding to the type.
+double error_of(DType type) { return type == DType::kBf16 ? 0x1p-8 : type == DType::kFp16 ? 0x1p-10 : 1e-5; }
 
+// A case's operands.
+struct Operands {
+  Values q, k, v, sink, dout;
   explicit Operands(const Case& x) {
     const std::int64_t rows = x.batch * x.queries * x.heads, pairs = x.batch * x.keys * x.kv_heads;
-    inputs = {numbers(rows * x.d, 1, x.type, 3), numbers(pairs * x.d, 2, x.type, 3),
-              numbers(pairs * x.e, 3, x.type)};
-    if (x.sink) inputs.push_back(numbers(x.heads, 4, x.type, 4));
-    dout = numbers(rows * x.e, 5, x.type);
-    q = upload(inputs[0], x.type), k = upload(inputs[1], x.type), v = upload(inputs[2], x.type);
-    if (x.sink) sink = upload(inputs[3], x.type);
-    positions = upload(x.positions), key_positions = upload(x.key_positions);
-    shape = {x.batch, x.queries, x.keys, x.heads, x.kv_heads, x.d, x.e};
-    shape.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(x.d)));
-    shape.causal = x.causal;
-    shape.window = x.window, shape.chunk = x.chunk;
-    shape.softcap = static_cast<float>(x.softcap);
-    shape.positions = positions.as<const std::int64_t>();
-    shape.key_positions = key_positions.as<const std::int64_t>();
+    q = numbers(static_cast<std::size_t>(rows * x.d), x.type, 1, 3);
+    k = numbers(static_cast<std::size_t>(pairs * x.d), x.type, 2, 3);
+    v = numbers(static_cast<std::size_t>(pairs * x.e), x.type, 3, 1);
+    sink = numbers(static_cast<std::size_t>(x.heads), x.type, 4, 4);
+    dout = numbers(static_cast<std::size_t>(rows * x.e), x.type, 5, 1);
+  }
+  std::vector<Values> inputs(const Case& x) const {
+    return x.sink ? std::vector<Values>{q, k, v, sink} : std::vector<Values>{q, k, v};
   }
 };
 
+// What forward and backward have in common.
+template <class Launch>
+Launch launch_of(const Case& x, const Operands& operands, DeviceCase& device) {
+  Launch launch;
+  device::AttentionShape& shape = launch.shape;
+  shape.batch = x.batch, shape.queries = x.queries, shape.keys = x.keys;
+  shape.heads = x.heads, shape.kv_heads = x.kv_heads, shape.d = x.d, shape.e = x.e;
+  shape.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(x.d)));
+  shape.causal = x.causal, shape.window = x.window, shape.chunk = x.chunk;
+  shape.softcap = static_cast<float>(x.softcap);
+  const auto upload = [&](const Positions& positions) -> const std::int64_t* {
+    if (positions.empty()) return nullptr;
+    const device::Array array = device.input(Values(positions.begin(), positions.end()), DType::kInt64);
+    return reinterpret_cast<const std::int64_t*>(array.data);
+  };
+  shape.positions = upload(x.positions), shape.key_positions = upload(x.key_positions);
+  launch.q = device.input(operands.q, x.type), launch.k = device.input(operands.k, x.type);
+  launch.v = device.input(operands.v, x.type);
+  if (x.sink) launch.sink = device.input(operands.sink, x.type);
+  return launch;
+}
+
 void check_forward(const Case& x, const Operands& operands, const std::vector<Values>& wanted) {
-  DeviceMemory o = output(x.batch * x.queries * x.heads * x.e, x.type);
-  DeviceMemory lse = output(x.batch * x.queries * x.heads, kFp32);
-  const device::Attention launch = {
-      operands.shape,           operands.q.array(x.type),    operands.k.array(x.type),
-      operands.v.array(x.type), operands.sink.array(x.type), o.array(x.type),
-      lse.as<float>()};
-  run_twice({&o, &lse}, [&] { cuda::launch_generic(launch, nullptr, nullptr); });
-  CHECK(relative_error(download(o, x.type), wanted[0]) < tolerance_of(x.type));
-  CHECK(relative_error(download(lse, kFp32), by_head(wanted[1], x)) < 1e-5);
+  DeviceCase device;
+  auto launch = launch_of<device::Attention>(x, operands, device);
+  launch.o = device.output(wanted[0].size(), x.type);
+  const device::Array lse = device.output(wanted[1].size(), kFp32);
+  launch.lse = reinterpret_cast<float*>(lse.data);
+  device.run_by([&] { cuda::launch_generic(launch, nullptr, nullptr); });
+  CHECK(relative_error(device.values(launch.o), wanted[0]) < error_of(x.type));
+  CHECK(relative_error(device.values(lse), by_head(wanted[1], x)) < 1e-5);
 }
 
 void check_backward(const Case& x, const Operands& operands, const std::vector<Values>& forward) {
   // Both sides get the same context and sums, rounded as they are kept.
   const Values context = to_values(to_bytes(forward[0], x.type), x.type);
   const Values log_sums = to_values(to_bytes(forward[1], kFp32), kFp32);
-  std::vector<Values> inputs = operands.inputs;
+  const Values before = numbers(operands.sink.size(), kFp32, 6, 1);
+  std::vector<Values> inputs = operands.inputs(x), wanted = {operands.q, operands.k, operands.v};
   inputs.insert(inputs.end(), {context, log_sums, operands.dout});
-  std::vector<Values> wanted = {operands.inputs[0], operands.inputs[1], operands.inputs[2]};
-  const Values before = numbers(x.heads, 6, kFp32);
   if (x.sink) wanted.push_back(before);
   run_reference(op_of(x, true), inputs, wanted);
 
-  const DeviceMemory o = upload(context, x.type), lse = upload(by_head(log_sums, x), kFp32);
-  const DeviceMemory dout = upload(operands.dout, x.type);
-  DeviceMemory dq(operands.q.size()), dk(operands.k.size()), dv(operands.v.size()), dsink;
-  device::AttentionGrad launch;
-  launch.shape = operands.shape;
-  launch.q = operands.q.array(x.type), launch.k = operands.k.array(x.type),
-  launch.v = operands.v.array(x.type);
-  launch.sink = operands.sink.array(x.type), launch.o = o.array(x.type), launch.dout = dout.array(x.type);
-  launch.lse = lse.as<const float>();
-  launch.dq = dq.array(x.type), launch.dk = dk.array(x.type), launch.dv = dv.array(x.type);
-  std::vector<Bytes> sinks;
-  run_twice({&dq, &dk, &dv}, [&] {
-    if (x.sink) dsink = upload(before, kFp32);
-    launch.dsink = dsink.array(kFp32);
-    const DeviceMemory workspace(static_cast<std::size_t>(cuda::generic_workspace_bytes(launch)));
-    cuda::launch_generic(launch, workspace.data(), nullptr);
-    workspace.download();
-    if (x.sink) sinks.push_back(dsink.download());
-  });
-  CHECK(relative_error(download(dq, x.type), wanted[0]) < tolerance_of(x.type));
-  CHECK(relative_error(download(dk, x.type), wanted[1]) < tolerance_of(x.type));
-  CHECK(relative_error(download(dv, x.type), wanted[2]) < tolerance_of(x.type));
-  if (!x.sink) return;
-  CHECK(sinks[0] == sinks[1]);
-  CHECK(relative_error(to_values(sinks[0], kFp32), wanted[3]) < 1e-5);
+  DeviceCase device;
+  auto launch = launch_of<device::AttentionGrad>(x, operands, device);
+  launch.o = device.input(context, x.type), launch.dout = device.input(operands.dout, x.type);
+  launch.lse = reinterpret_cast<const float*>(device.input(by_head(log_sums, x), kFp32).data);
+  launch.dq = device.output(operands.q.size(), x.type), launch.dk = device.output(operands.k.size(), x.type);
+  launch.dv = device.output(operands.v.size(), x.type);
+  if (x.sink) launch.dsink = device.changed(before, kFp32);
+  const DeviceBytes workspace(static_cast<std::size_t>(cuda::generic_workspace_bytes(launch)));
+  device.run_by([&] { cuda::launch_generic(launch, workspace.data(), nullptr); });
+  CHECK(workspace.guards_stand());
+  CHECK(relative_error(device.values(launch.dq), wanted[0]) < error_of(x.type));
+  CHECK(relative_error(device.values(launch.dk), wanted[1]) < error_of(x.type));
+  CHECK(relative_error(device.values(launch.dv), wanted[2]) < error_of(x.type));
+  if (x.sink) CHECK(relative_error(device.values(launch.dsink), wanted[3]) < 1e-5);
 }
 
 }  // namespace
@@ -197,7 +227,7 @@ TEST_CASE("generic attention and its gradient are the reference's", "[gpu]") {
     const Operands operands(x);
     std::vector<Values> forward = {Values(static_cast<std::size_t>(x.batch * x.queries * x.heads * x.e)),
                                    Values(static_cast<std::size_t>(x.batch * x.queries * x.heads))};
-    run_reference(op_of(x, false), operands.inputs, forward);
+    run_reference(op_of(x, false), operands.inputs(x), forward);
     check_forward(x, operands, forward);
     check_backward(x, operands, forward);
   }
@@ -205,6 +235,8 @@ TEST_CASE("generic attention and its gradient are the reference's", "[gpu]") {
 
 TEST_CASE("generic attention refuses heads that are too wide", "[gpu]") {
   device::Attention launch;
-  launch.shape = {1, 1, 1, 1, 1, 257, 64};
+  launch.shape.batch = launch.shape.queries = launch.shape.keys = 1;
+  launch.shape.heads = launch.shape.kv_heads = 1;
+  launch.shape.d = 257, launch.shape.e = 64;
   CHECK_THROWS_AS(cuda::launch_generic(launch, nullptr, nullptr), Error);
 }

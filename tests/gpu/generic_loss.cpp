@@ -1,5 +1,5 @@
 // The loss of a divided vocabulary against the host's.
-#include "tests/gpu/generic_cases.hpp"
+#include "tests/gpu/device_cases.hpp"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -13,63 +13,84 @@ struct Case {
   std::int64_t tokens, vocab, real, first_entry;
 };
 
+// Of all three parts on the host. Another rank's maximum and sum come in between.
+struct HostParts {
+  Values logits, labels, maximum, all_maximum, sum, all_sum, label_logit, loss, lse;
+
+  explicit HostParts(const Case& x) {
+    const auto tokens = static_cast<std::size_t>(x.tokens);
+    logits = numbers(tokens * static_cast<std::size_t>(x.vocab), x.type, 1, 20);
+    labels = whole_numbers(tokens, 0, x.first_entry + x.vocab + 100, 2);
+    maximum = sum = label_logit = lse = Values(tokens), loss = Values(1);
+    view_.vocab_begin = x.first_entry;
+    view_.vocab = x.first_entry + x.real;
+    view_.loss_tokens = 3 * x.tokens;
+    run(0, {&logits, &maximum});
+    all_maximum = maximum;
+    for (std::size_t i = 0; i < tokens; ++i) {
+      if (i % 2 == 0 || !std::isfinite(maximum[i])) all_maximum[i] = 11;
+    }
+    run(1, {&logits, &labels, &all_maximum, &sum, &label_logit});
+    all_sum = sum;
+    for (double& x_sum : all_sum) x_sum += 1;
+    all_sum = to_values(to_bytes(all_sum, kFp32), kFp32);
+    run(2, {&all_maximum, &all_sum, &label_logit, &loss, &lse});
+  }
+
+ private:
+  void run(int part, const std::vector<Values*>& operands) {
+    std::vector<Bytes> bytes;
+    std::vector<TensorView> views;
+    for (const Values* values : operands) bytes.push_back(to_bytes(*values, kFp32));
+    for (Bytes& each : bytes) views.push_back(view_of(each, kFp32));
+    host::run_loss_part(view_, part, views, workspace_);
+    for (std::size_t i = 0; i < operands.size(); ++i) *operands[i] = to_values(bytes[i], kFp32);
+  }
+  host::OpView view_;
+  host::Workspace workspace_;
+};
+
+device::CrossEntropyPart launch_of(const Case& x, int part) {
+  device::CrossEntropyPart launch;
+  launch.part = part;
+  launch.tokens = x.tokens, launch.vocab = x.vocab, launch.real = x.real, launch.first_entry = x.first_entry;
+  launch.tokens_of_mean = 3.0 * static_cast<double>(x.tokens);
+  return launch;
+}
+
 void check_case(const Case& x) {
   CAPTURE(to_string(x.type), x.tokens, x.vocab, x.real, x.first_entry);
-  const std::int64_t all = x.first_entry + x.vocab + 100;
-  Bytes logits = to_bytes(numbers(x.tokens * x.vocab, 1, x.type, 20), x.type);
-  Bytes labels = to_bytes(whole_numbers(x.tokens, 2, all), DType::kInt64);
-  // Of all ranks together: at least as large as this one's, and sums of more than this one's.
-  Bytes maximum = to_bytes(numbers(x.tokens, 3, kFp32), kFp32);
-  std::vector<Bytes> made(5, Bytes(static_cast<std::size_t>(x.tokens) * 4));
-  made[3].resize(4);
-  host::OpView view;
-  view.vocab_begin = x.first_entry;
-  view.vocab = x.first_entry + x.real;
-  view.loss_tokens = 3 * x.tokens;
-  host::Workspace workspace;
-  const auto floats = [](Bytes& bytes) { return view_of(bytes, kFp32); };
-  const TensorView part0[] = {view_of(logits, x.type), floats(made[0])};
-  host::run_loss_part(view, 0, part0, workspace);
-  Values largest = to_values(made[0], kFp32);
-  for (std::size_t i = 0; i < largest.size(); ++i) {
-    if (i % 2 == 0 || !std::isfinite(largest[i])) largest[i] = 11;  // Another rank's.
+  const HostParts wanted(x);
+  const auto tokens = static_cast<std::size_t>(x.tokens);
+  {
+    DeviceCase device;
+    device::CrossEntropyPart launch = launch_of(x, 0);
+    launch.logits = device.input(wanted.logits, x.type);
+    launch.maximum = device.output(tokens, kFp32);
+    device.run(launch);
+    CHECK(device.values(launch.maximum) == wanted.maximum);
   }
-  maximum = to_bytes(largest, kFp32);
-  const TensorView part1[] = {view_of(logits, x.type), view_of(labels, DType::kInt64), floats(maximum),
-                              floats(made[1]), floats(made[2])};
-  host::run_loss_part(view, 1, part1, workspace);
-  Values sums = to_values(made[1], kFp32);
-  for (double& sum : sums) sum += 1;
-  Bytes sum_of_all = to_bytes(sums, kFp32);
-  const TensorView part2[] = {floats(maximum), floats(sum_of_all), floats(made[2]), floats(made[3]),
-                              floats(made[4])};
-  host::run_loss_part(view, 2, part2, workspace);
-
-  const DeviceMemory on_logits(logits), on_labels(labels), all_maximum(maximum), all_sum(sum_of_all);
-  DeviceMemory own_maximum = output(x.tokens, kFp32), sum = output(x.tokens, kFp32);
-  DeviceMemory label_logit = output(x.tokens, kFp32), loss = output(1, kFp32), lse = output(x.tokens, kFp32);
-  device::CrossEntropyPart launch;
-  launch.tokens = x.tokens, launch.vocab = x.vocab, launch.real = x.real, launch.first_entry = x.first_entry;
-  launch.tokens_of_mean = static_cast<double>(view.loss_tokens);
-  launch.logits = on_logits.array(x.type), launch.labels = on_labels.array(DType::kInt64);
-  launch.maximum = own_maximum.array(kFp32), launch.sum = sum.array(kFp32);
-  launch.label_logit = label_logit.array(kFp32), launch.loss = loss.array(kFp32),
-  launch.lse = lse.array(kFp32);
-  const auto run = [&] { cuda::launch(launch, nullptr, nullptr, nullptr); };
-  run_twice({&own_maximum}, run);
-  CHECK(own_maximum.download() == made[0]);
-  launch.part = 1;
-  launch.maximum = all_maximum.array(kFp32);
-  run_twice({&sum, &label_logit}, run);
-  CHECK(label_logit.download() == made[2]);
-  // Sums in another order and other exponentials.
-  CHECK(relative_error(download(sum, kFp32), to_values(made[1], kFp32)) < 1e-5);
-  launch.part = 2;
-  launch.sum = all_sum.array(kFp32);
-  run_twice({&loss, &lse}, run);
+  {
+    DeviceCase device;
+    device::CrossEntropyPart launch = launch_of(x, 1);
+    launch.logits = device.input(wanted.logits, x.type);
+    launch.labels = device.input(wanted.labels, DType::kInt64);
+    launch.maximum = device.input(wanted.all_maximum, kFp32);
+    launch.sum = device.output(tokens, kFp32), launch.label_logit = device.output(tokens, kFp32);
+    device.run(launch);
+    CHECK(device.values(launch.label_logit) == wanted.label_logit);
+    // Sums in another order and other exponentials.
+    CHECK(relative_error(device.values(launch.sum), wanted.sum) < 1e-5);
+  }
+  DeviceCase device;
+  device::CrossEntropyPart launch = launch_of(x, 2);
+  launch.maximum = device.input(wanted.all_maximum, kFp32), launch.sum = device.input(wanted.all_sum, kFp32);
+  launch.label_logit = device.input(wanted.label_logit, kFp32);
+  launch.loss = device.output(1, kFp32), launch.lse = device.output(tokens, kFp32);
+  device.run(launch);
   // Logarithms in double precision, rounded once.
-  CHECK(relative_error(download(loss, kFp32), to_values(made[3], kFp32)) < 1e-6);
-  CHECK(relative_error(download(lse, kFp32), to_values(made[4], kFp32)) < 1e-6);
+  CHECK(relative_error(device.values(launch.loss), wanted.loss) < 1e-6);
+  CHECK(relative_error(device.values(launch.lse), wanted.lse) < 1e-6);
 }
 
 }  // namespace

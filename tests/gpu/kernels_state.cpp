@@ -73,6 +73,7 @@ host::AdamWSettings settings_of(const device::StepScalars& scalars, double norm_
 device::StepScalars make_scalars(float clip_norm) {
   device::StepScalars scalars;
   const double beta1 = static_cast<double>(scalars.beta1), beta2 = static_cast<double>(scalars.beta2);
+  scalars.rest1 = static_cast<float>(1 - beta1), scalars.rest2 = static_cast<float>(1 - beta2);
   scalars.step_size = static_cast<float>(1e-2 / (1 - std::pow(beta1, 3)));
   scalars.inverse_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, 3)));
   scalars.decay = static_cast<float>(1e-2 * 0.1);

@@ -29,6 +29,22 @@ struct Case {
   host::RunOptions options;
 };
 
+// tiny_llama with sizes whose parts can be packed, and tiny_gpt with biases.
+TransformerConfig wide_llama() {
+  TransformerConfig config = test::tiny_llama();
+  config.name = "wide-llama";
+  config.hidden = 32;
+  config.ffn = 16;
+  return config;
+}
+TransformerConfig wide_gpt() {
+  TransformerConfig config = test::tiny_gpt();
+  config.name = "wide-gpt";
+  config.hidden = 32;
+  config.head_dim = 16;
+  return config;
+}
+
 Case make_case(const TransformerConfig& config, DType dtype, std::int64_t steps) {
   PlanShorthand shorthand;
   shorthand.dp = 1;
@@ -37,6 +53,7 @@ Case make_case(const TransformerConfig& config, DType dtype, std::int64_t steps)
   shorthand.settings.microbatch_size = 2;
   shorthand.settings.compute_dtype = dtype;
   shorthand.settings.expert_capacity_factor = 2;
+  if (config.name.starts_with("wide")) shorthand.settings.kernel_set = "orrery-cuda-packed";
   Case made;
   made.graph = build_training_graph(config, dtype);
   made.plan = expand(shorthand, made.graph, 1);
@@ -86,7 +103,8 @@ void check_close(const std::vector<double>& found, const std::vector<double>& wa
 
 const std::vector<TransformerConfig>& models() {
   static const std::vector<TransformerConfig> all = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
-                                                     test::tiny_latent(), test::tiny_parallel()};
+                                                     test::tiny_latent(), test::tiny_parallel(),
+                                                     wide_llama(),        wide_gpt()};
   return all;
 }
 
@@ -137,7 +155,8 @@ TEST_CASE("a run repeats bit by bit, replayed or launched kernel by kernel", "[.
 }
 
 TEST_CASE("initial weights are the host backend's bit by bit", "[.gpu]") {
-  Case of = make_case(test::tiny_llama(), DType::kBf16, 1);
+  const bool packed = GENERATE(false, true);
+  Case of = make_case(packed ? wide_llama() : test::tiny_llama(), DType::kBf16, 1);
   const auto frozen = [&of] {
     host::RunCallbacks callbacks = callbacks_of(of);
     callbacks.optimizer = [](std::int64_t) {

@@ -131,6 +131,12 @@ class Generator {
       const auto category = static_cast<MemoryCategory>(random_.between(0, kMemoryCategoryCount - 1));
       role.buffers.push_back(
           {LabelId(label_id), layer, microbatch, category, bytes(), chance(2), chance(2) ? -1 : bytes()});
+      const std::size_t own = role.buffers.size() - 1;
+      if (own == 0 || chance(2)) continue;
+      const Buffer& before = role.buffers[own - 1];
+      Buffer& buffer = role.buffers[own];
+      if (before.category != buffer.category || before.persistent != buffer.persistent) continue;
+      buffer.behind = BufferId(static_cast<std::int64_t>(own) - 1);
     }
     taken.clear();
     const std::int64_t count = random_.between(0, 25);

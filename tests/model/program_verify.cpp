@@ -124,6 +124,13 @@ TEST_CASE("ids, ranges and numbers that no text could say", "[program]") {
           p.roles[0].buffers.resize(2);
           p.roles[0].buffers[0].label = p.roles[0].buffers[1].label = LabelId(0);
         }) == Faults{"role 'a': buffer x: the name appears twice"});
+  CHECK(broken([](Program& p) {
+          p.roles[0].buffers = {{LabelId(0), 0}, {LabelId(0), 1}};
+          p.roles[0].buffers[0].behind = BufferId(1);
+          p.roles[0].buffers[1].behind = BufferId(0);
+          p.roles[0].buffers[1].persistent = true;
+        }) == Faults{"role 'a': buffer x.l0: is behind buffer 1, which isn't declared before it",
+                     "role 'a': buffer x.l1: is behind a buffer of another category or lifetime"});
   CHECK(broken([](Program& p) { p.kernels[0].flops = -1; }).size() == 1);
   CHECK(broken([](Program& p) { p.labels.push_back("x"); }) == Faults{"label 'x' appears twice"});
   CHECK(broken([](Program& p) { p.role_of[0] = RoleId(4); }) ==

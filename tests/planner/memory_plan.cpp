@@ -370,4 +370,43 @@ role only (ranks 0):
   CHECK(read(memory_timeline(program.roles[0], 2)) == Points{{0, 110}, {2, 130}});
 }
 
+TEST_CASE("buffers behind each other are placed so, as one", "[planner][memory]") {
+  const std::string begin =
+      "role only (ranks 0):\n  buffer a activations 1KiB\n  buffer b activations 512B\n"
+      "  buffer c activations 512B";
+  const std::string end =
+      "\n  buffer d activations 512B\n"
+      "  i = compute 1us writes d, a, c\n  j = compute 1us reads a writes b\n  k = compute 1us reads c, b\n";
+  const std::vector<std::int64_t> apart = offsets(begin + end, 512);
+  const std::vector<std::int64_t> chained = offsets(begin + " behind a" + end, 512);
+  CHECK(chained[2] == chained[0] + 1024);
+  // Not without a gap: as if it were none.
+  CHECK(offsets(begin + " behind a" + end, 2048) == offsets(begin + end, 2048));
+  CHECK(apart.size() == chained.size());
+}
+
+TEST_CASE("packed projections lie side by side in every plan", "[planner][memory]") {
+  TransformerConfig config = small_llama();
+  PlanShorthand plan = shorthand(1, 1, 1, 2);
+  plan.settings.kernel_set = "orrery-cuda-packed";
+  Program program = lowered(plan, config);
+  REQUIRE(verify(program).empty());
+  CHECK(to_text(parse_program(to_text(program))) == to_text(program));
+  int chained = 0;
+  for (std::size_t r = 0; r < program.roles.size(); ++r) {
+    const RoleId id(static_cast<std::int64_t>(r));
+    const Role& role = program.roles[r];
+    const MemoryPlan placed = plan_memory(program, id);
+    CHECK(verify(placed, program, id).empty());
+    for (std::size_t b = 0; b < role.buffers.size(); ++b) {
+      if (!role.buffers[b].behind.valid()) continue;
+      const std::size_t before = role.buffers[b].behind.index();
+      if (role.buffers[before].bytes % 512 != 0) continue;
+      CHECK(placed.offsets[b] == placed.offsets[before] + role.buffers[before].bytes);
+      ++chained;
+    }
+  }
+  CHECK(chained > 0);
+}
+
 }  // namespace orrery
