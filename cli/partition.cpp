@@ -94,6 +94,10 @@ void compare_partitions(const Options& options) {
   Progress progress;
   progress.stage("reading");
   const Scenario scenario = load_scenario(options.file, options.overrides);
+  if (scenario.plan.settings.fp8 != Fp8::kNone) {
+    fail(ErrorKind::kInfeasible, "{}: plan.fp8: {} isn't for partitions of single ops; use none",
+         options.file, to_string(scenario.plan.settings.fp8));
+  }
   const std::vector<Case> wanted = cases(options, scenario.partition);
   if (!options.json.empty()) expect_writable(options.json);
   const Graph graph = build_training_graph(scenario.model, scenario.plan.settings.compute_dtype);

@@ -200,6 +200,14 @@ struct Performed {
   std::string ranks;  // "4 threads"; empty: another process reports.
 };
 
+void refuse_fp8(const Options& options, const Plan& plan) {
+  if (plan.fp8 == Fp8::kNone || options.backend != "host") return;
+  fail(ErrorKind::kInfeasible,
+       "{}: plan.fp8: {} is for GPUs, and this run is on processors; run it with --backend cuda, or with "
+       "plan.fp8: none",
+       options.file, to_string(plan.fp8));
+}
+
 std::unique_ptr<host::Backend> make_backend(const Options& options) {
   if (options.backend == "host") return host::host_backend(options.processes);
   device::DeviceRunOptions device = options.device;
@@ -266,6 +274,7 @@ void run_file(const Options& options) {
          "--gemm onednn: this build has no oneDNN; install it (Debian: libdnnl-dev) and build again");
   }
   Prepared prepared = prepare(options.file, options.overrides);
+  refuse_fp8(options, prepared.plan);
   if (options.steps) prepared.scenario.training.steps = *options.steps;
   const bool reports = !membership || membership->rank == 0;
   for (const std::string& file :

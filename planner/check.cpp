@@ -300,6 +300,10 @@ void check_settings(const Plan& plan, const Graph& graph, Faults& faults) {
     faults.push_back(fmt::format("plan.kernel_set: unknown \"{}\"; known are {}", plan.kernel_set,
                                  fmt::join(kernel_set_names(), ", ")));
   }
+  if (plan.fp8 != Fp8::kNone && plan.compute_dtype != DType::kBf16) {
+    faults.push_back(fmt::format("plan.fp8: {} makes copies of bf16; plan.precision is {}: use bf16",
+                                 to_string(plan.fp8), to_string(plan.compute_dtype)));
+  }
   for (const Dim& dim : graph.dims) {
     if (dim.role == DimRole::kPositions && plan.sequence > dim.size) {
       faults.push_back(fmt::format("sequence: {} tokens, but the model's learned position table ends at {}",

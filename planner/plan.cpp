@@ -16,6 +16,8 @@ std::string_view to_string(Recompute recompute) {
 
 std::string_view to_string(GradientSum sum) { return sum == GradientSum::kOrdered ? "ordered" : "native"; }
 
+std::string_view to_string(Fp8 fp8) { return fp8 == Fp8::kTensor ? "tensor" : "none"; }
+
 std::string_view to_string(ContextForm form) {
   switch (form) {
     case ContextForm::kAllGather: return "all_gather";

@@ -39,6 +39,11 @@ std::string_view to_string(ContextForm form);
 enum class GradientSum : std::uint8_t { kNative, kOrdered };
 std::string_view to_string(GradientSum sum);
 
+// What a layer's products run in (planner/fp8.hpp). kNone: the compute type. kTensor: FP8, one scale for each
+// operand.
+enum class Fp8 : std::uint8_t { kNone, kTensor };
+std::string_view to_string(Fp8 fp8);
+
 // A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head). It may be
 // empty.
 struct Stage {
@@ -94,6 +99,7 @@ struct Plan {
   DType compute_dtype = DType::kBf16;   // Master weights and moments are fp32.
   DType gradient_dtype = DType::kFp32;  // Accumulated and reduced in this type.
   GradientSum gradient_sum = GradientSum::kNative;
+  Fp8 fp8 = Fp8::kNone;
   std::int64_t bucket_bytes = 0;           // Gradient bucket; 0: one bucket per layer.
   bool overlap_gradient_reduce = true;     // Reduce a bucket as soon as its last gradient is there.
   bool overlap_parameter_gather = true;    // ZeRO-1: gather layer by layer under the next forward.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "planner/fp8.hpp"
+
 namespace orrery {
 namespace {
 
@@ -187,6 +189,7 @@ void StageBuilder::emit(const Launch& launch, Purpose purpose) {
   for (const OpId op : launch.ops) read_inputs(op, launch, compute);
   std::vector<std::pair<OpId, TensorId>> elsewhere;
   for (const OpId op : launch.ops) write_outputs(op, compute, elsewhere);
+  for (const OpId op : launch.ops) add_fp8_copies(op, compute);
   if (in_.kernels.packed) pack_outputs(launch, compute);
   const std::int32_t made = append(std::move(compute));
   for (const auto& [op, tensor] : elsewhere) settle(op, tensor, made);
@@ -233,6 +236,19 @@ void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
       touch(compute, {buffer, false, true});
     }
   }
+}
+
+// For as long as the product runs.
+void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute) {
+  const auto copies = fp8_copies(graph_, in_.plan, sharding_, id);
+  if (!copies) return;
+  Buffer buffer;
+  buffer.label = symbols_.label(prefix_ + without_layer(graph_[id].name) + ".fp8");
+  buffer.layer = graph_[id].block;
+  buffer.category = MemoryCategory::kWorkspace;
+  buffer.bytes = copies->bytes;
+  stage_.microbatch_buffers.push_back(buffer);
+  touch(compute, {static_cast<std::int32_t>(std::ssize(stage_.microbatch_buffers) - 1), false, true});
 }
 
 // Side by side: what a projection makes, as its readers see it, and gradients that its input's gradient

@@ -47,6 +47,7 @@ class StageBuilder {
   void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
   void write_outputs(OpId op, TemplateInstruction& compute,
                      std::vector<std::pair<OpId, TensorId>>& elsewhere);
+  void add_fp8_copies(OpId op, TemplateInstruction& compute);
   void pack_outputs(const Launch& launch, const TemplateInstruction& compute);
   void chain(const std::vector<TensorId>& tensors, const TemplateInstruction& compute);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);

@@ -16,6 +16,10 @@ constexpr std::int64_t kMostBatch = 1'000'000;
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
+constexpr std::string_view kNoFp8 =
+    "products run in the 16-bit type; plan.fp8: tensor runs those of layers in FP8, but for weights' "
+    "gradients";
+
 // Where settings stood before 2025.
 constexpr auto kOldNames = std::to_array<Pair>({
     {"training.batch-size", "training.local-batch-size"},
@@ -67,9 +71,9 @@ constexpr auto kLeftOut = std::to_array<LeftOut>({
     {"parallelism.expert-parallel-comm-backend", "experts' rows are exchanged by NCCL's all-to-all"},
     {"training.enable-cpu-offload", "nothing is moved to the host"},
     {"model.converters", "products run in the 16-bit type"},
-    {"float8.*", "plan.precision has no fp8; products run in the 16-bit type"},
-    {"quantize.*", "plan.precision has no fp8; products run in the 16-bit type"},
-    {"mx.*", "plan.precision has no fp8; products run in the 16-bit type"},
+    {"float8.*", kNoFp8},
+    {"quantize.*", kNoFp8},
+    {"mx.*", "plan.fp8 has no blocks; products run in the 16-bit type"},
     {"compile.enable", "kernels are those of plan.kernel_set, not torch.compile's"},
     {"model.use-flex-attn", "attention is one fused kernel"},
     {"fault-tolerance.*", "replicas don't fail"},

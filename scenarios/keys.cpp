@@ -91,6 +91,7 @@ const std::vector<SectionKeys>& scenario_sections() {
         "zero_reshard",
         "recompute",
         "precision",
+        "fp8",
         "gradient_type",
         "reduction",
         "clip_gradients",

@@ -97,6 +97,7 @@ void read_plan(const Section& file, Scenario& scenario) {
   read_recompute(section, settings);
   section.choice<DType>("precision", settings.compute_dtype,
                         {{"bf16", DType::kBf16}, {"fp16", DType::kFp16}, {"fp32", DType::kFp32}});
+  section.choice<Fp8>("fp8", settings.fp8, {{"none", Fp8::kNone}, {"tensor", Fp8::kTensor}});
   section.choice<DType>("gradient_type", settings.gradient_dtype,
                         {{"fp32", DType::kFp32}, {"bf16", DType::kBf16}, {"fp16", DType::kFp16}});
   section.choice<GradientSum>("reduction", settings.gradient_sum,

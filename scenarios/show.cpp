@@ -86,6 +86,7 @@ void settings_lines(Out out, const Plan& plan) {
   fmt::format_to(out, "  sequence_parallel: {}, zero: {}, recompute: {}, cuda_graphs: {}, kernel_set: {}\n",
                  plan.sequence_parallel, plan.zero_stage, describe_recompute(plan), plan.cuda_graphs,
                  plan.kernel_set);
+  if (plan.fp8 != Fp8::kNone) fmt::format_to(out, "  fp8: {}\n", to_string(plan.fp8));
   if (plan.zero_stage > 0 && plan.zero_group > 0) fmt::format_to(out, "  zero_group: {}\n", plan.zero_group);
   if (plan.zero_stage >= 3) {
     fmt::format_to(out, "  zero_prefetch: {}, zero_reshard: {}\n", plan.zero_prefetch, plan.zero_reshard);

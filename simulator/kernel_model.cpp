@@ -112,10 +112,25 @@ struct Matmul {
   }
 };
 
+// What an FP8 product reads and writes beyond its own operands and a 16-bit result makes its operands'
+// copies (planner/fp8.hpp): for each two passes that stream, before the product.
+double copied_bytes(const Kernel& kernel) {
+  if (kernel.dtype != DType::kFp8 || kernel.m == 0) return 0;
+  const double m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n);
+  const double k = static_cast<double>(kernel.k);
+  return std::max(0.0, bytes_of(kernel) - static_cast<double>(kernel.batch) * (m * k + k * n + 2 * m * n));
+}
+
+double copies_seconds(const Kernel& kernel, const GpuType& gpu, const Profile& profile) {
+  const double bytes = copied_bytes(kernel);
+  constexpr double kPasses = 4;  // Of two operands.
+  return bytes > 0 ? stream_seconds(bytes, 1, gpu, profile) + kPasses * profile.kernel_floor_s : 0;
+}
+
 double matmul_seconds(const Kernel& kernel, const GpuType& gpu, const Profile& profile) {
   const auto type = static_cast<std::size_t>(kernel.dtype);
   const double rate = peak_of(kernel, gpu) * profile.matmul_efficiency * profile.matmul.type_efficiency[type];
-  const double memory_s = stream_seconds(bytes_of(kernel), 1, gpu, profile);
+  const double memory_s = stream_seconds(bytes_of(kernel) - copied_bytes(kernel), 1, gpu, profile);
   if (kernel.m == 0 || gpu.sms == 0) return side_by_side(kernel.flops / rate, memory_s);
   const Matmul matmul{kernel, gpu, profile, rate / gpu.sms};
   double best = std::numeric_limits<double>::infinity();
@@ -178,7 +193,8 @@ double kernel_seconds(const Kernel& kernel, const GpuType& gpu, const Profile& p
   switch (kernel.kind) {
     case KernelKind::kFixed: return kernel.fixed.seconds();
     case KernelKind::kMatmul:
-      return profile.kernel_floor_s + throttled(matmul_seconds(kernel, gpu, profile), profile, run_s);
+      return profile.kernel_floor_s + copies_seconds(kernel, gpu, profile) +
+             throttled(matmul_seconds(kernel, gpu, profile), profile, run_s);
     case KernelKind::kAttention:
       return profile.kernel_floor_s +
              throttled(attention_seconds(kernel, gpu, profile, false), profile, run_s);

@@ -51,6 +51,7 @@ std::int64_t workspace_bytes(const device::Rope&);
 std::int64_t workspace_bytes(const device::EmbeddingGrad&);
 std::int64_t workspace_bytes(const device::CrossEntropy&);
 std::int64_t workspace_bytes(const device::SumSquares&);
+std::int64_t workspace_bytes(const device::Quantize&);
 
 // kernels_norm.cu, kernels_norm_grad.cu
 void launch(const device::Norm&, const std::byte* table, std::byte* workspace, Stream stream);
@@ -77,6 +78,8 @@ void launch(const device::CrossEntropyGrad&, const std::byte* table, std::byte* 
 // kernels_optimizer.cu
 void launch(const device::AdamW&, const std::byte* table, std::byte* workspace, Stream stream);
 void launch(const device::SumSquares&, const std::byte* table, std::byte* workspace, Stream stream);
+// kernels_quantize.cu
+void launch(const device::Quantize&, const std::byte* table, std::byte* workspace, Stream stream);
 // kernels_columns.cu
 void launch(const device::ColumnSum&, const std::byte* table, std::byte* workspace, Stream stream);
 // kernels_state.cu

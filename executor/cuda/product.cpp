@@ -13,8 +13,9 @@ namespace {
 using device::Gemm;
 using device::Matrix;
 
-cudaDataType_t data_type(DType type) {
+cudaDataType_t data_type(DType type, bool e5m2 = false) {
   switch (type) {
+    case DType::kFp8: return e5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
     case DType::kFp32: return CUDA_R_32F;
     case DType::kBf16: return CUDA_R_16BF;
     case DType::kFp16: return CUDA_R_16F;
@@ -40,9 +41,9 @@ std::uint32_t alignment_of(const void* data) {
   return lowest_bit == 0 || lowest_bit >= 256 ? 256 : static_cast<std::uint32_t>(lowest_bit);
 }
 
-std::string describe(const char* name, const Matrix& matrix, std::int64_t batch) {
-  return fmt::format("{} {} {}{}{}", name, to_string(matrix.array.dtype), matrix.stride,
-                     matrix.turned ? " turned" : "",
+std::string describe(const char* name, const Matrix& matrix, std::int64_t batch, bool e5m2 = false) {
+  return fmt::format("{} {}{} {}{}{}", name, to_string(matrix.array.dtype), e5m2 ? " e5m2" : "",
+                     matrix.stride, matrix.turned ? " turned" : "",
                      batch > 1 ? fmt::format(" +{}", matrix.batch_stride) : "");
 }
 
@@ -53,11 +54,11 @@ std::int64_t bytes_of(const Matrix& matrix, const Lying& as, std::int64_t batch)
 }
 
 cublasLtMatrixLayout_t make_layout(const CublasLt& library, const Matrix& matrix, const Lying& as,
-                                   std::int64_t batch) {
+                                   std::int64_t batch, bool e5m2 = false) {
   cublasLtMatrixLayout_t layout = nullptr;
-  const cublasStatus_t made =
-      library.layout_create(&layout, data_type(matrix.array.dtype), static_cast<std::uint64_t>(as.columns),
-                            static_cast<std::uint64_t>(as.rows), stride_of(matrix, as));
+  const cublasStatus_t made = library.layout_create(
+      &layout, data_type(matrix.array.dtype, e5m2), static_cast<std::uint64_t>(as.columns),
+      static_cast<std::uint64_t>(as.rows), stride_of(matrix, as));
   check_product(library, made, "describe a matrix");
   if (batch > 1) {
     const auto count = static_cast<std::int32_t>(batch);
@@ -80,7 +81,23 @@ void set(const CublasLt& library, cublasLtMatmulDesc_t operation, cublasLtMatmul
                 "describe a product");
 }
 
+bool is_fp8(const Gemm& gemm) { return gemm.a.array.dtype == DType::kFp8; }
+
+void check_fp8(const Gemm& gemm) {
+  const auto multiple = [](std::int64_t size) { return size % 16 == 0; };
+  if (!gemm.a.turned && gemm.b.turned && multiple(gemm.n) && multiple(gemm.k)) return;
+  fail(ErrorKind::kRuntime,
+       "no fp8 product of this layout on this device: k has to be innermost in both operands, n and k "
+       "multiples of 16: {}",
+       cuda::describe(gemm));
+}
+
 }  // namespace
+
+ProductOperands operands_of(const Gemm& gemm) {
+  return {gemm.a.array.data, gemm.b.array.data, gemm.bias.data,
+          gemm.d.array.data, gemm.a_scale,      gemm.b_scale};
+}
 
 void check_product(const CublasLt& library, cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -98,8 +115,9 @@ ProductAlignment lower_of(const ProductAlignment& x, const ProductAlignment& y) 
 
 std::string describe(const Gemm& gemm) {
   return fmt::format("m{} n{} k{} x{}, {}, {}, {}{}{}", gemm.m, gemm.n, gemm.k, gemm.batch,
-                     describe("a", gemm.a, gemm.batch), describe("b", gemm.b, gemm.batch),
-                     describe("d", gemm.d, gemm.batch), gemm.accumulate ? " added to" : "",
+                     describe("a", gemm.a, gemm.batch, gemm.a_e5m2),
+                     describe("b", gemm.b, gemm.batch, gemm.b_e5m2), describe("d", gemm.d, gemm.batch),
+                     gemm.accumulate ? " added to" : "",
                      gemm.bias ? fmt::format(", bias {}", to_string(gemm.bias.dtype)) : "");
 }
 
@@ -120,9 +138,10 @@ Product::Product(const CublasLt& library, cublasLtHandle_t handle, const Gemm& g
     fail(ErrorKind::kRuntime, "no product of a {} with a {} matrix on this device: both need one type",
          to_string(gemm.a.array.dtype), to_string(gemm.b.array.dtype));
   }
+  if (is_fp8(gemm)) check_fp8(gemm);
   try {
-    a_ = make_layout(library_, gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch);
-    b_ = make_layout(library_, gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch);
+    a_ = make_layout(library_, gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch, gemm.a_e5m2);
+    b_ = make_layout(library_, gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch, gemm.b_e5m2);
     d_ = make_layout(library_, gemm.d, lying(gemm.d, gemm.m, gemm.n), gemm.batch);
     // Neither multiplies fp32 operands as TF32; pedantic keeps cuBLASLt from other short cuts too, but isn't
     // there for everything that may become of a product.
@@ -150,6 +169,13 @@ void Product::set_operation(cublasComputeType_t compute, const Gemm& gemm) {
   const auto turned = [](const Matrix& matrix) { return matrix.turned ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(library_, operation_, CUBLASLT_MATMUL_DESC_TRANSA, turned(gemm.b));
   set(library_, operation_, CUBLASLT_MATMUL_DESC_TRANSB, turned(gemm.a));
+  if (is_fp8(gemm)) {
+    set(library_, operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, gemm.b_scale);
+    set(library_, operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, gemm.a_scale);
+    a_scale_ = gemm.a_scale, b_scale_ = gemm.b_scale;
+    set(library_, operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+        static_cast<std::int8_t>(gemm.a_e5m2 || gemm.b_e5m2 ? 0 : 1));
+  }
   if (!gemm.bias) return;
   // Along a column of Dᵀ, which is a row of D: bias[n].
   set(library_, operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
@@ -200,13 +226,20 @@ bool Product::runs(const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_
          result.workspaceSize <= workspace_bytes;
 }
 
+cublasStatus_t Product::point(cublasLtMatmulDescAttributes_t attribute, const void* to, const void*& known) {
+  if (to == known) return CUBLAS_STATUS_SUCCESS;
+  const cublasStatus_t status = library_.operation_set(operation_, attribute, &to, sizeof to);
+  if (status == CUBLAS_STATUS_SUCCESS) known = to;
+  return status;
+}
+
 cublasStatus_t Product::launch(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm,
                                void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
-  if (operands.bias != bias_) {
-    const cublasStatus_t status = library_.operation_set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                         &operands.bias, sizeof operands.bias);
+  for (const cublasStatus_t status :
+       {point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias, bias_),
+        point(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.b_scale, b_scale_),
+        point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.a_scale, a_scale_)}) {
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    bias_ = operands.bias;
   }
   const float one = 1.0F;
   return library_.matmul(handle_, operation_, &one, operands.b, b_, operands.a, a_, &beta_, operands.d, d_,

@@ -5,10 +5,10 @@
 // cuBLASLt counts columns first, so that what lies row-major is its transpose there. D = A·B is asked for as
 // Dᵀ[n,m] = Bᵀ[n,k] · Aᵀ[k,m]: its first operand is our B. Strides of rows are its leading dimensions.
 //
-// FP8 isn't done. It would need: kFp8 operands as CUDA_R_8F_E4M3 (gradients: E5M2, which Array would have to
-// say), addresses of their scales on the device (A_SCALE_POINTER and B_SCALE_POINTER, set per call as the
-// bias is), D_SCALE and AMAX_D for an fp8 D, and on Hopper both operands with k innermost (a not turned, b
-// turned), dimensions that are multiples of 16, so that lowering has to keep transposed copies.
+// FP8: on Hopper both operands need k innermost (a not turned, b turned) and sizes that are multiples of 16.
+// What their numbers stand for is worked out with two scales on the device. Where one is a gradient (E5M2)
+// sums are fp32 throughout; else tensor cores may hold parts of them in fewer bits ("fast accumulation"), as
+// forwards of other frameworks do.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +41,9 @@ ProductBytes bytes_of(const device::Gemm& gemm);
 struct ProductOperands {
   const void *a = nullptr, *b = nullptr, *bias = nullptr;
   void* d = nullptr;
+  const float *a_scale = nullptr, *b_scale = nullptr;  // Of FP8; null: 1.
 };
+ProductOperands operands_of(const device::Gemm& gemm);
 
 struct ProductCandidate {
   cublasLtMatmulAlgo_t algorithm{};
@@ -61,11 +63,12 @@ class Product {
                                            std::size_t workspace_bytes) const;
   // Whether an algorithm that was kept can be run still.
   bool runs(const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) const;
-  // One product at a time: the bias' address is set in the descriptor.
+  // One product at a time: addresses of the bias and of scales are set in the descriptor.
   cublasStatus_t launch(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm,
                         void* workspace, std::size_t workspace_bytes, cudaStream_t stream);
 
  private:
+  cublasStatus_t point(cublasLtMatmulDescAttributes_t attribute, const void* to, const void*& known);
   void set_operation(cublasComputeType_t compute, const device::Gemm& gemm);
   void destroy();
 
@@ -74,7 +77,8 @@ class Product {
   const float beta_;
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
-  const void* bias_ = nullptr;  // In the descriptor now.
+  // In the descriptor now.
+  const void *bias_ = nullptr, *a_scale_ = nullptr, *b_scale_ = nullptr;
 };
 
 // THROWS Error(kRuntime) naming the product.

@@ -181,8 +181,7 @@ void Products::run(ProductId id, const device::Gemm& gemm, void* workspace, std:
     fail(ErrorKind::kRuntime, "no algorithm was chosen yet for the product {}", entry->key());
   assert(lower_of(entry->alignment, alignment_of(gemm)) == entry->alignment);
   const cublasStatus_t status =
-      entry->product.launch({gemm.a.array.data, gemm.b.array.data, gemm.bias.data, gemm.d.array.data},
-                            entry->algorithm, workspace, workspace_bytes, stream);
+      entry->product.launch(operands_of(gemm), entry->algorithm, workspace, workspace_bytes, stream);
   if (status == CUBLAS_STATUS_SUCCESS) return;
   fail(ErrorKind::kRuntime, "cuBLASLt {} failed with {} on {}", to_string(library_.library.version),
        library_.status_string(status), entry->key());

@@ -22,7 +22,11 @@ std::uint16_t random_bf16(std::uint64_t index) {
   if (sum == 0) sum = 1;
   std::uint32_t word = 0;
   std::memcpy(&word, &sum, sizeof word);
-  return static_cast<std::uint16_t>(word >> 16);
+  word >>= 16;
+  // As E5M2 or E4M3 a byte of such bits may be infinite or no number.
+  constexpr std::uint32_t kHighExponent = 0x7c;
+  if ((word & kHighExponent) == kHighExponent) word ^= 0x40;
+  return static_cast<std::uint16_t>(word);
 }
 
 }  // namespace

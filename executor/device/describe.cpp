@@ -21,9 +21,9 @@ std::string rows(std::string_view name, std::int64_t count, std::int64_t width) 
 }
 
 std::string of(const Gemm& gemm) {
-  return fmt::format("gemm {}x{}x{}{}{}{}", gemm.m, gemm.n, gemm.k,
-                     gemm.batch > 1 ? fmt::format(" x {}", gemm.batch) : "", gemm.bias ? " + bias" : "",
-                     gemm.accumulate ? ", added" : "");
+  return fmt::format("gemm{} {}x{}x{}{}{}{}", gemm.a.array.dtype == DType::kFp8 ? " fp8" : "", gemm.m, gemm.n,
+                     gemm.k, gemm.batch > 1 ? fmt::format(" x {}", gemm.batch) : "",
+                     gemm.bias ? " + bias" : "", gemm.accumulate ? ", added" : "");
 }
 std::string of(const ColumnSum& sum) { return rows("column sum", sum.rows, sum.width); }
 std::string of(const Attention& attention) { return "attention " + attention_size(attention.shape); }
@@ -94,6 +94,10 @@ std::string of(const CopyRows& copy) {
 }
 std::string of(const Accumulate& add) { return fmt::format("accumulate {}", add.elements); }
 std::string of(const Convert& convert) { return fmt::format("convert {}", convert.elements); }
+std::string of(const Quantize& copy) {
+  return rows("quantize", copy.rows, copy.width) + (copy.turned ? " turned" : "") +
+         (copy.e5m2 ? ", e5m2" : "");
+}
 std::string of(const InitialValues& values) { return fmt::format("initial values {}", values.elements); }
 std::string of(const HashElements& hash) { return fmt::format("hash {}", hash.elements); }
 

@@ -40,6 +40,9 @@ struct Gemm {
   Array bias;               // T [n], the same for all of a batch; none: no data.
   bool accumulate = false;  // Adds to D instead of replacing it.
   std::int32_t site = 0;    // Equal for launches that should run by one algorithm: set by lowering.
+  // Of FP8 operands, with k innermost in both: what their numbers are to be multiplied by, on the device.
+  const float *a_scale = nullptr, *b_scale = nullptr;
+  bool a_e5m2 = false, b_e5m2 = false;  // Else E4M3.
 };
 // to[width] (+)= sum over rows of x[rows, width].
 struct ColumnSum {
@@ -322,6 +325,16 @@ struct Convert {
   std::int64_t elements = 0;
   Array from, to;
 };
+// to = x / scale as FP8, where scale = (largest |x|) / (largest number of the format). Numbers are rounded to
+// nearest even. Sizes, stride and the address of x are multiples of 16.
+struct Quantize {
+  std::int64_t rows = 0, width = 0, stride = 0;  // Of x: rows stand `stride` elements apart.
+  Array x;                                       // bf16
+  std::byte* to = nullptr;                       // Dense [rows, width], or
+  bool turned = false;                           // [width, rows].
+  bool e5m2 = false;                             // Else E4M3.
+  float* scale = nullptr;
+};
 // The bits that host::initial_value draws, for elements [first, first + elements) of a tensor: key is
 // mix64(seed ^ hash of its name). scale 0: all elements are `constant`.
 struct InitialValues {
@@ -341,11 +354,11 @@ struct HashElements {
   std::int64_t width = 0, stride = 0;  // With a stride: of rows, so wide.
 };
 
-using Launch =
-    std::variant<Gemm, ColumnSum, Attention, AttentionGrad, AttentionMerge, Norm, NormGrad, Rope, HeadConcat,
-                 Embedding, EmbeddingGrad, AddPositions, AddPositionsGrad, Unary, Gated, GatedGrad, RowGate,
-                 RowGateGrad, AddScaled, Dropout, DropoutGrad, CrossEntropy, CrossEntropyGrad,
-                 CrossEntropyPart, Route, RouteGrad, Dispatch, DispatchGrad, Combine, CombineGrad, AdamW,
-                 SumSquares, Zero, CopyBytes, CopyRows, Accumulate, Convert, InitialValues, HashElements>;
+using Launch = std::variant<Gemm, ColumnSum, Attention, AttentionGrad, AttentionMerge, Norm, NormGrad, Rope,
+                            HeadConcat, Embedding, EmbeddingGrad, AddPositions, AddPositionsGrad, Unary,
+                            Gated, GatedGrad, RowGate, RowGateGrad, AddScaled, Dropout, DropoutGrad,
+                            CrossEntropy, CrossEntropyGrad, CrossEntropyPart, Route, RouteGrad, Dispatch,
+                            DispatchGrad, Combine, CombineGrad, AdamW, SumSquares, Zero, CopyBytes, CopyRows,
+                            Accumulate, Convert, Quantize, InitialValues, HashElements>;
 
 }  // namespace orrery::device

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "executor/device/lower_exchange.hpp"
+#include "executor/device/quantize_products.hpp"
 #include "executor/runtime/bind_parts.hpp"
 #include "executor/runtime/state.hpp"
 
@@ -62,6 +63,10 @@ class StepLowering {
       lowered.launches = join_launches(std::move(launches_), [&](const Array& array) {
         return memory_.scratch.has(array) || own.count(array.data) > 0;
       });
+      if (runs_in_fp8(instruction)) {
+        lowered.launches = quantize_products(lowered.launches, fp8_memory(instruction),
+                                             gradients_read(rank_.instructions[i], places));
+      }
       if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
     }
     step.streams = static_cast<std::int32_t>(role.streams.size());
@@ -80,6 +85,40 @@ class StepLowering {
     lowered.calls = std::move(exchange.calls);
     lowered.landing = std::move(exchange.landing);
     std::move(exchange.launches.begin(), exchange.launches.end(), std::back_inserter(lowered.launches));
+  }
+
+  bool runs_in_fp8(const Instruction& instruction) const {
+    const auto* const compute = std::get_if<Compute>(&instruction.work);
+    if (compute == nullptr) return false;
+    const Kernel& kernel = tables_.program().kernels[compute->kernel.index()];
+    return kernel.kind == KernelKind::kMatmul && kernel.dtype == DType::kFp8;
+  }
+  // Its operand that holds no tensor of the Graph.
+  Fp8Memory fp8_memory(const Instruction& instruction) {
+    const Role& role = tables_.role(rank_.rank);
+    for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
+      const Operand& operand = role.operands[static_cast<std::size_t>(o)];
+      const Buffer& buffer = role.buffers[operand.buffer.index()];
+      if (!operand.writes || buffer.tensor.valid()) continue;
+      return {tables_.view(rank_.rank, operand.buffer).data, buffer.bytes};
+    }
+    host::refuse(tables_, rank_.rank, instruction, "has no memory for FP8 copies of its operands");
+  }
+  // Where gradients begin that products of the instruction read.
+  std::set<const std::byte*> gradients_read(const host::BoundInstruction& instruction,
+                                            const PackedPlaces& places) const {
+    std::set<const std::byte*> found;
+    for (const host::Action& action : instruction.actions) {
+      const auto* const run = std::get_if<host::RunOp>(&action);
+      if (run == nullptr) continue;
+      const Op& op = tables_.graph()[run->op];
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        if (tables_.graph()[op.inputs[i]].kind != TensorKind::kGradient) continue;
+        const auto packed = places.find(run->inputs[i].data);
+        found.insert(packed != places.end() ? packed->second.data : run->inputs[i].data);
+      }
+    }
+    return found;
   }
 
   void count_touchers(const Role& role) {

@@ -139,6 +139,11 @@ Bytes of(const Accumulate& add) {
   return bytes(add.elements, {add.from}) + sums(add.elements, true, {add.to});
 }
 Bytes of(const Convert& convert) { return bytes(convert.elements, {convert.from, convert.to}); }
+// The largest element has to be known before the first is rounded.
+Bytes of(const Quantize& copy) {
+  const std::int64_t elements = copy.rows * copy.width;
+  return 2 * bytes(elements, {copy.x}) + elements * size_bytes(DType::kFp8) + kFp32;
+}
 Bytes of(const InitialValues& values) { return bytes(values.elements, {values.to}); }
 Bytes of(const HashElements& hash) { return bytes(hash.elements, {hash.from}); }
 

@@ -23,13 +23,14 @@ struct Lowered {
 };
 
 Lowered lower_tiny(const TransformerConfig& config, std::int64_t microbatches, bool clip = true,
-                   const char* kernel_set = "orrery-cuda") {
+                   const char* kernel_set = "orrery-cuda", Fp8 fp8 = Fp8::kNone) {
   PlanShorthand shorthand;
   shorthand.dp = 1;
   shorthand.global_batch = 2 * microbatches;
   shorthand.settings.sequence = 16;
   shorthand.settings.microbatch_size = 2;
   shorthand.settings.clip_gradients = clip;
+  shorthand.settings.fp8 = fp8;
   shorthand.settings.kernel_set = kernel_set;
   const Graph graph = build_training_graph(config, DType::kBf16);
   Program program = lower(graph, expand(shorthand, graph, 1));
@@ -132,6 +133,64 @@ TEST_CASE("the norm that clips is read where it was summed", "[executor][device]
       }
     }
   }
+}
+
+TEST_CASE("FP8 products read copies that are made before them, each once", "[executor][device]") {
+  TransformerConfig config = test::tiny_llama();
+  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
+  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda", Fp8::kTensor);
+  int products = 0, copies = 0;
+  for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
+    std::map<const std::byte*, const device::Quantize*> made;
+    for (const device::Launch& launch : instruction.launches) {
+      if (const auto* const copy = std::get_if<device::Quantize>(&launch)) {
+        CHECK(made.emplace(copy->to, copy).second);
+        ++copies;
+      }
+      const auto* const gemm = std::get_if<device::Gemm>(&launch);
+      if (gemm == nullptr || gemm->a.array.dtype != DType::kFp8) continue;
+      ++products;
+      INFO(instruction.name);
+      CHECK_FALSE(gemm->a.turned);
+      CHECK(gemm->b.turned);
+      CHECK((gemm->a.stride == gemm->k && gemm->b.stride == gemm->k));
+      CHECK(gemm->d.array.dtype == DType::kBf16);
+      REQUIRE((made.count(gemm->a.array.data) == 1 && made.count(gemm->b.array.data) == 1));
+      const device::Quantize &a = *made[gemm->a.array.data], &b = *made[gemm->b.array.data];
+      CHECK((gemm->a_scale == a.scale && gemm->b_scale == b.scale));
+      CHECK((a.rows == gemm->m && a.width == gemm->k && !a.turned));
+      // A forward's weights [k, n] are turned; the gradient's [n, k] aren't, and its input alone is E5M2.
+      const bool backward = instruction.name.find("grad_input") != std::string::npos;
+      CHECK((b.turned ? b.width : b.rows) == gemm->n);
+      CHECK((b.turned ? b.rows : b.width) == gemm->k);
+      CHECK(b.turned == !backward);
+      CHECK(a.e5m2 == backward);
+      CHECK((gemm->a_e5m2 == backward && !gemm->b_e5m2 && !b.e5m2));
+    }
+  }
+  CHECK(products == 2 * 7 * 2);
+  // Forward: four inputs and seven weights a layer; backward: as many gradients as weights.
+  CHECK(copies == 2 * (4 + 7 + 7 + 7));
+}
+
+TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor][device]") {
+  TransformerConfig config = test::tiny_llama();
+  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
+  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed", Fp8::kTensor);
+  int products = 0, copies = 0, of_gradients = 0;
+  for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
+    for (const device::Launch& launch : instruction.launches) {
+      const auto* const gemm = std::get_if<device::Gemm>(&launch);
+      products += gemm != nullptr && gemm->a.array.dtype == DType::kFp8 ? 1 : 0;
+      const auto* const copy = std::get_if<device::Quantize>(&launch);
+      copies += copy != nullptr ? 1 : 0;
+      of_gradients += copy != nullptr && copy->e5m2 ? 1 : 0;
+    }
+  }
+  // Four products each way, of two matrices each.
+  CHECK(products == 2 * 4 * 2);
+  CHECK(copies == 2 * products);
+  CHECK(of_gradients == 2 * 4);
 }
 
 namespace {

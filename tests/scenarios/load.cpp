@@ -173,6 +173,12 @@ TEST_CASE("recompute is a word, a list or a mapping", "[scenarios]") {
   CHECK_THAT(fault("{what: full, layer: 2}"), Contains("did you mean \"layers\"?"));
 }
 
+TEST_CASE("products in FP8 are asked for by a word", "[scenarios]") {
+  CHECK(parse_small().plan.settings.fp8 == Fp8::kNone);
+  CHECK(parse_small({"plan.fp8=tensor"}).plan.settings.fp8 == Fp8::kTensor);
+  CHECK_THAT(message_of(kSmall, {"plan.fp8=block"}), Contains("plan.fp8"));
+}
+
 TEST_CASE("all faults are told at once, by line", "[scenarios]") {
   const std::string message = message_of(
       small_with("sequence: 2048\nglobal_batch: 32", "sequence: 0\nglobal_batch: x") + "zzzz: 1\n");

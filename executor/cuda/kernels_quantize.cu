@@ -1,0 +1,221 @@
+// Copies of matrices in FP8, with the scale that follows from their largest element. Maxima don't depend on
+// their order, so that a launch repeats bit by bit.
+
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "executor/cuda/kernels.hpp"
+#include "executor/cuda/kernels_device.cuh"
+
+namespace orrery::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kVector = 8;   // Elements of a 16-byte load.
+constexpr int kUnroll = 4;   // Loads of a thread that are under way at once.
+constexpr int kStored = 16;  // Elements of a 16-byte store.
+
+using Vector = Packed<Bf16, kVector>;
+
+// Vectors of the matrix by their number, row by row.
+struct Matrix {
+  const Bf16* x;
+  std::int64_t stride;
+  std::uint32_t row_vectors;
+  bool flat;  // Rows follow one another without a gap.
+
+  __device__ __forceinline__ const Bf16* at(std::uint32_t vector) const {
+    if (flat) return x + static_cast<std::int64_t>(vector) * kVector;
+    const std::uint32_t row = vector / row_vectors;
+    return x + static_cast<std::int64_t>(row) * stride +
+           static_cast<std::int64_t>(vector - row * row_vectors) * kVector;
+  }
+};
+
+__device__ __forceinline__ float largest_of(const Vector& vector) {
+  const Floats<kVector> x = unpack<kVector>(vector);
+  float most = 0;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) most = fmaxf(most, fabsf(x.at[i]));
+  return most;
+}
+
+// One partial maximum a block.
+__global__ void __launch_bounds__(kThreads)
+    largest_kernel(const Matrix matrix, std::uint32_t vectors, float* partials) {
+  __shared__ float shared[kWarps];
+  const std::uint32_t step = gridDim.x * kThreads;
+  float most = 0;
+  for (std::uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < vectors; i += kUnroll * step) {
+    Vector in[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      // The thread's first vector once more where there is no other.
+      const std::uint32_t j = i + u * step;
+      in[u] = load_packed<kVector>(matrix.at(j < vectors ? j : i));
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) most = fmaxf(most, largest_of(in[u]));
+  }
+  most = block_max<kWarps>(most, shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = most;
+}
+
+struct Format {
+  __nv_fp8_interpretation_t kind;
+  float largest;
+};
+
+// What elements are multiplied by; all threads of the block get it, and the first block writes its inverse.
+__device__ __forceinline__ float factor_of(const float* partials, int count, const Format& format,
+                                           float* scale) {
+  constexpr float kLeast = 0x1p-100f;  // Of matrices of zeros; keeps factors finite.
+  __shared__ float shared[kWarps];
+  float most = kLeast;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) most = fmaxf(most, partials[i]);
+  most = block_max<kWarps>(most, shared);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *scale = most / format.largest;
+  return format.largest / most;
+}
+
+// Two of them, the first in the lower byte. Beyond the largest number of the format it is that number.
+__device__ __forceinline__ std::uint32_t pair_of(float first, float second, __nv_fp8_interpretation_t kind) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, kind);
+}
+
+struct alignas(16) Sixteen {
+  std::uint32_t word[4];
+};
+
+// Copies begin at the matrix's end, which the search for the largest element has just left in the cache.
+
+// 16 elements of a thread at once, as they lie.
+__global__ void __launch_bounds__(kThreads)
+    quantize_kernel(const Matrix matrix, std::uint32_t vectors, const float* partials, int count,
+                    const Format format, std::byte* to, float* scale) {
+  const float factor = factor_of(partials, count, format, scale);
+  const std::uint32_t step = gridDim.x * kThreads * 2;
+  for (std::uint32_t i = (blockIdx.x * kThreads + threadIdx.x) * 2; i < vectors; i += step) {
+    const std::uint32_t vector = vectors - 2 - i;  // A row has an even number of them.
+    const Floats<kStored> x = load<kStored>(matrix.at(vector));
+    Sixteen codes;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      codes.word[w] = pair_of(x.at[4 * w] * factor, x.at[4 * w + 1] * factor, format.kind) |
+                      pair_of(x.at[4 * w + 2] * factor, x.at[4 * w + 3] * factor, format.kind) << 16;
+    }
+    *reinterpret_cast<Sixteen*>(to + static_cast<std::int64_t>(vector) * kVector) = codes;
+  }
+}
+
+// ---- Turned. A tile of kTileRows · kTileColumns goes through shared memory by column: word g of column c
+// has rows 4g … 4g + 3. Chunks of four words (16 rows) stand at places mixed with the column's vector, c / 8,
+// so that neither the stores by word (a warp: one chunk, eight vectors) nor the loads by chunk (eight lanes:
+// one column, eight chunks) meet in a bank.
+
+constexpr int kTileRows = 128, kTileColumns = 64;
+constexpr int kColumnWords = kTileRows / 4;
+constexpr int kChunkRows = 16;
+static_assert(kTileColumns / kVector * (kTileRows / 4) == kThreads);
+
+__device__ __forceinline__ int chunk_at(int column, int chunk) {
+  return column * kColumnWords + (chunk ^ (column / kVector)) * 4;
+}
+
+// Four rows of a thread's vector of columns, as words by column. Rows and widths are multiples of 16, so that
+// a thread's rows are all inside or all outside.
+__device__ __forceinline__ void tile_in(const Matrix& matrix, std::int64_t rows, std::int64_t width,
+                                        std::int64_t first_row, std::int64_t first_column, float factor,
+                                        __nv_fp8_interpretation_t kind, std::uint32_t* tile) {
+  const int vector = static_cast<int>(threadIdx.x) % (kTileColumns / kVector);
+  const int group = static_cast<int>(threadIdx.x) / (kTileColumns / kVector);
+  const std::int64_t row = first_row + 4 * group, column = first_column + vector * kVector;
+  if (row >= rows || column >= width) return;
+  Vector in[4];
+#pragma unroll
+  for (int r = 0; r < 4; ++r) in[r] = load_packed<kVector>(matrix.x + (row + r) * matrix.stride + column);
+#pragma unroll
+  for (int c = 0; c < kVector; ++c) {
+    const auto scaled = [&](int r) { return to_float(in[r].at[c]) * factor; };
+    tile[chunk_at(vector * kVector + c, group / 4) + group % 4] =
+        pair_of(scaled(0), scaled(1), kind) | pair_of(scaled(2), scaled(3), kind) << 16;
+  }
+}
+
+__device__ __forceinline__ void tile_out(const std::uint32_t* tile, std::int64_t rows, std::int64_t width,
+                                         std::int64_t first_row, std::int64_t first_column, std::byte* to) {
+  constexpr int kChunks = kTileRows / kChunkRows;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  const std::int64_t row = first_row + chunk * kChunkRows;
+  if (row >= rows) return;
+  for (int c = static_cast<int>(threadIdx.x) / kChunks; c < kTileColumns; c += kThreads / kChunks) {
+    if (first_column + c >= width) return;
+    *reinterpret_cast<Sixteen*>(to + (first_column + c) * rows + row) =
+        *reinterpret_cast<const Sixteen*>(tile + chunk_at(c, chunk));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    quantize_turned_kernel(const Matrix matrix, std::int64_t rows, std::int64_t width, const float* partials,
+                           int count, const Format format, std::byte* to, float* scale) {
+  __shared__ alignas(16) std::uint32_t tile[kTileColumns * kColumnWords];
+  const float factor = factor_of(partials, count, format, scale);
+  const std::int64_t across = (width + kTileColumns - 1) / kTileColumns;
+  const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows * across;
+  for (std::int64_t i = tiles - 1 - blockIdx.x; i >= 0; i -= gridDim.x) {
+    const std::int64_t row = i / across * kTileRows, column = i % across * kTileColumns;
+    tile_in(matrix, rows, width, row, column, factor, format.kind, tile);
+    __syncthreads();
+    tile_out(tile, rows, width, row, column, to);
+    __syncthreads();
+  }
+}
+
+// Blocks that are there at once.
+int resident_blocks() { return multiprocessors() * (2048 / kThreads); }
+
+int blocks_for(std::int64_t work) {
+  return static_cast<int>(std::min<std::int64_t>(work, resident_blocks()));
+}
+int partials_of(const device::Quantize& q) {
+  return blocks_for(divide_up(q.rows * q.width, std::int64_t{kVector} * kUnroll * kThreads));
+}
+
+void check_sizes(const device::Quantize& q) {
+  if (q.x.dtype != DType::kBf16) refuse("quantize", "it reads bf16 alone");
+  const bool sixteens = q.width % kStored == 0 && q.stride % kStored == 0 &&
+                        (!q.turned || q.rows % kStored == 0) && all_aligned({q.x.data, q.to});
+  if (!sixteens) refuse("quantize", "sizes, stride and addresses have to be multiples of 16");
+  constexpr std::int64_t kMostVectors = std::int64_t{1} << 30;
+  if (q.rows * q.width / kVector > kMostVectors) refuse("quantize", "the matrix has more than 2^33 elements");
+}
+
+}  // namespace
+
+std::int64_t workspace_bytes(const device::Quantize& q) { return 4 * partials_of(q); }
+
+void launch(const device::Quantize& q, const std::byte*, std::byte* workspace, Stream stream) {
+  if (q.rows == 0 || q.width == 0) return;
+  check_sizes(q);
+  const Matrix matrix = {typed<const Bf16>(q.x.data), q.stride, static_cast<std::uint32_t>(q.width / kVector),
+                         q.stride == q.width};
+  const auto vectors = static_cast<std::uint32_t>(q.rows * q.width / kVector);
+  const Format format = q.e5m2 ? Format{__NV_E5M2, 57344.0f} : Format{__NV_E4M3, 448.0f};
+  auto* const partials = typed<float>(workspace);
+  const int count = partials_of(q);
+  largest_kernel<<<count, kThreads, 0, stream>>>(matrix, vectors, partials);
+  check_launch("largest");
+  if (q.turned) {
+    const int blocks = blocks_for(divide_up(q.rows, kTileRows) * divide_up(q.width, kTileColumns));
+    quantize_turned_kernel<<<blocks, kThreads, 0, stream>>>(matrix, q.rows, q.width, partials, count, format,
+                                                            q.to, q.scale);
+  } else {
+    const int blocks = blocks_for(divide_up(q.rows * q.width, std::int64_t{kStored} * kThreads));
+    quantize_kernel<<<blocks, kThreads, 0, stream>>>(matrix, vectors, partials, count, format, q.to, q.scale);
+  }
+  check_launch("quantize");
+}
+
+}  // namespace orrery::cuda

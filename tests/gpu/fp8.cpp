@@ -1,0 +1,208 @@
+// FP8: copies beside a host loop bit by bit, products of them beside plain loops, and whole steps.
+#include <fmt/format.h>
+
+#include "executor/cuda/cuda_device.hpp"
+#include "executor/cuda/memory.hpp"
+#include "executor/cuda/products.hpp"
+#include "executor/device/run_device.hpp"
+#include "executor/kernels/convert.hpp"
+#include "planner/lower.hpp"
+#include "planner/place_buffers.hpp"
+#include "tests/executor/tiny_models.hpp"
+#include "tests/executor/whole_step.hpp"
+#include "tests/gpu/device_cases.hpp"
+
+namespace orrery::test {
+namespace {
+
+using host::FloatFormat;
+
+// A matrix, its copy as the host makes it, and what the copy stands for.
+struct Copied {
+  float scale = 0;
+  Bytes codes;    // [rows, width], or turned [width, rows].
+  Values values;  // By the codes' places.
+};
+
+Copied copy_of(const Values& x, const device::Quantize& q) {
+  float most = 0x1p-100f;
+  const auto at = [&](std::int64_t row, std::int64_t column) {
+    return static_cast<float>(x[static_cast<std::size_t>(row * q.stride + column)]);
+  };
+  for (std::int64_t r = 0; r < q.rows; ++r) {
+    for (std::int64_t c = 0; c < q.width; ++c) most = std::max(most, std::abs(at(r, c)));
+  }
+  const float largest = q.e5m2 ? 57344.0f : 448.0f, factor = largest / most;
+  const auto n = static_cast<std::size_t>(q.rows * q.width);
+  std::vector<float> scaled(n), decoded(n);
+  for (std::int64_t r = 0; r < q.rows; ++r) {
+    for (std::int64_t c = 0; c < q.width; ++c)
+      scaled[static_cast<std::size_t>(q.turned ? c * q.rows + r : r * q.width + c)] = at(r, c) * factor;
+  }
+  Copied copied;
+  copied.scale = most / largest;
+  copied.codes.resize(n);
+  const FloatFormat format = q.e5m2 ? FloatFormat::kE5m2 : FloatFormat::kE4m3;
+  host::encode(format, scaled.data(), copied.codes.data(), n);
+  host::decode(format, copied.codes.data(), decoded.data(), n);
+  for (const float value : decoded)
+    copied.values.push_back(static_cast<double>(value) * static_cast<double>(copied.scale));
+  return copied;
+}
+
+void check_quantize(std::int64_t rows, std::int64_t width, std::int64_t gap, bool turned, bool e5m2,
+                    double size) {
+  INFO(rows << " x " << width << ", gap " << gap << (turned ? ", turned" : "") << (e5m2 ? ", e5m2" : ""));
+  device::Quantize q;
+  q.rows = rows, q.width = width, q.stride = width + gap;
+  q.turned = turned, q.e5m2 = e5m2;
+  const Values x = numbers(static_cast<std::size_t>(rows * q.stride), DType::kBf16,
+                           static_cast<std::uint64_t>(rows), size);
+  DeviceCase on_device;
+  q.x = on_device.input(x, DType::kBf16);
+  const device::Array to = on_device.output(static_cast<std::size_t>(rows * width), DType::kFp8);
+  const device::Array scale = on_device.output(1, DType::kFp32);
+  q.to = to.data, q.scale = reinterpret_cast<float*>(scale.data);
+  on_device.run(q);
+  const Copied wanted = copy_of(x, q);
+  CHECK(on_device.values(scale)[0] == static_cast<double>(wanted.scale));
+  CHECK((on_device.bytes(to) == wanted.codes));
+}
+
+// a [m, k] and b [k, n] of bf16, as FP8 with k innermost, multiplied.
+void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient, bool accumulate,
+                   bool bias) {
+  INFO(m << " x " << n << " x " << k << (gradient ? ", gradient" : "") << (accumulate ? ", added" : "")
+         << (bias ? " + bias" : ""));
+  const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
+  const Values a = numbers(count(m, k), DType::kBf16, 1), b = numbers(count(k, n), DType::kBf16, 2),
+               d = numbers(count(m, n), DType::kBf16, 3), add = numbers(count(n, 1), DType::kBf16, 4);
+  DeviceBytes a_memory(2 * a.size()), b_memory(2 * b.size()), d_memory(2 * d.size()),
+      add_memory(2 * add.size()), a_codes(a.size()), b_codes(b.size()), a_scale(4), b_scale(4);
+  a_memory.write(to_bytes(a, DType::kBf16));
+  b_memory.write(to_bytes(b, DType::kBf16));
+  d_memory.write(to_bytes(d, DType::kBf16));
+  add_memory.write(to_bytes(add, DType::kBf16));
+  const auto scale_at = [](const DeviceBytes& memory) { return reinterpret_cast<float*>(memory.data()); };
+  const device::Quantize of_a = {
+      m, k, k, {a_memory.data(), DType::kBf16}, a_codes.data(), false, gradient, scale_at(a_scale)};
+  const device::Quantize of_b = {
+      k, n, n, {b_memory.data(), DType::kBf16}, b_codes.data(), true, false, scale_at(b_scale)};
+  device::Gemm gemm;
+  gemm.m = m, gemm.n = n, gemm.k = k;
+  gemm.a = {{a_codes.data(), DType::kFp8}, k, 0, false};
+  gemm.b = {{b_codes.data(), DType::kFp8}, k, 0, true};
+  gemm.d = {{d_memory.data(), DType::kBf16}, n, 0, false};
+  if (bias) gemm.bias = {add_memory.data(), DType::kBf16};
+  gemm.accumulate = accumulate;
+  gemm.a_scale = of_a.scale, gemm.b_scale = of_b.scale, gemm.a_e5m2 = gradient;
+
+  constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
+  cuda::OwnStream stream;
+  cuda::Memory workspace(static_cast<std::int64_t>(kWorkspaceBytes), "tests");
+  for (const device::Quantize& copy : {of_a, of_b}) cuda::launch(copy, nullptr, workspace.data(), stream);
+  cuda::Products products(cuda::cublaslt(), "test", "");
+  const cuda::ProductId id = products.prepare(gemm);
+  products.settle(kWorkspaceBytes);
+  products.run(id, gemm, workspace.data(), kWorkspaceBytes, stream);
+  check_cuda(cudaStreamSynchronize(stream));
+
+  const Values found = to_values(d_memory.read(), DType::kBf16);
+  const Copied x = copy_of(a, of_a), w = copy_of(b, of_b);
+  int wrong = 0;
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = (accumulate ? d[count(i, n) + count(j, 1)] : 0) + (bias ? add[count(j, 1)] : 0), size = 0;
+      for (std::int64_t p = 0; p < k; ++p) {
+        const double term = x.values[count(i, k) + count(p, 1)] * w.values[count(j, k) + count(p, 1)];
+        sum += term, size += std::abs(term);
+      }
+      // Tensor cores hold sums of FP8 products in 13 bits behind the point of the largest.
+      const double tolerance = 0x1p-8 * std::abs(sum) + 0x1p-10 * size;
+      const double error = std::abs(found[count(i, n) + count(j, 1)] - sum);
+      if (error > tolerance && wrong++ == 0)
+        UNSCOPED_INFO(i << ", " << j << ": off by " << error << " of " << sum);
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+// Losses of some steps of a small llama.
+std::vector<double> losses(Fp8 fp8) {
+  TransformerConfig config = tiny_llama();
+  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 4;
+  PlanShorthand shorthand;
+  shorthand.dp = 1;
+  shorthand.global_batch = 4;
+  shorthand.settings.sequence = 16;
+  shorthand.settings.microbatch_size = 2;
+  shorthand.settings.fp8 = fp8;
+  const Graph graph = build_training_graph(config, DType::kBf16);
+  Program program = lower(graph, expand(shorthand, graph, 1));
+  place_buffers(program);
+  host::RunOptions options;
+  options.steps = 6;
+  options.recorded = 2;
+  options.initial.deviation = 0.1;
+  options.callbacks = [&graph] {
+    host::RunCallbacks callbacks;
+    callbacks.inputs = [&graph](std::int64_t, std::int32_t microbatch, TensorId input,
+                                std::span<std::int64_t> to) {
+      Random random(static_cast<std::uint64_t>(10 * microbatch + input.value));
+      for (std::int64_t& token : to) token = random.between(0, vocabulary(graph) - 1);
+    };
+    callbacks.clip_norm = 1;
+    callbacks.optimizer = [](std::int64_t step) {
+      host::AdamWSettings settings;
+      settings.learning_rate = 1e-3;
+      settings.step = step + 1;
+      settings.gradient_scale = 0.5;
+      return settings;
+    };
+    return callbacks;
+  };
+  cuda::CudaDevice gpu(0);
+  return device::run_on_device(graph, program, options, {}, gpu, RankId(0), nullptr).losses;
+}
+
+}  // namespace
+
+TEST_CASE("FP8 copies are a host loop's bit by bit", "[gpu][fp8]") {
+  if (!have_gpu()) return;
+  for (const bool turned : {false, true}) {
+    for (const bool e5m2 : {false, true}) {
+      for (const std::int64_t gap : {0, 32}) {
+        check_quantize(16, 16, gap, turned, e5m2, 2);
+        check_quantize(128, 64, gap, turned, e5m2, 1e-3);
+        check_quantize(144, 80, gap, turned, e5m2, 100);
+        check_quantize(1040, 2064, gap, turned, e5m2, 2);
+      }
+      check_quantize(64, 64, 0, turned, e5m2, 0);
+    }
+  }
+  check_quantize(3, 48, 0, false, false, 2);
+}
+
+TEST_CASE("FP8 products are those of the copies", "[gpu][fp8]") {
+  if (!have_gpu()) return;
+  for (const bool gradient : {false, true}) {
+    check_product(16, 16, 16, gradient, false, false);
+    check_product(32, 96, 64, gradient, false, false);
+    check_product(256, 128, 512, gradient, false, true);
+    check_product(128, 272, 1040, gradient, true, false);
+  }
+}
+
+TEST_CASE("steps with FP8 products lose what steps in bf16 do", "[.gpu][fp8]") {
+  const std::vector<double> plain = losses(Fp8::kNone), fp8 = losses(Fp8::kTensor),
+                            again = losses(Fp8::kTensor);
+  REQUIRE(plain.size() == fp8.size());
+  CHECK(fp8 == again);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    INFO("step " << i << ": " << fp8[i] << " beside " << plain[i]);
+    CHECK(std::abs(fp8[i] - plain[i]) <= 0.03 * plain[i]);
+  }
+  CHECK(plain != fp8);
+}
+
+}  // namespace orrery::test

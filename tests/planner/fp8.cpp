@@ -1,0 +1,141 @@
+#include "planner/fp8.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "planner/lower.hpp"
+#include "planner/memory.hpp"
+#include "tests/planner/shapes.hpp"
+
+namespace orrery {
+namespace {
+
+using test::shorthand;
+using test::small_llama;
+
+struct Lowered {
+  Graph graph;
+  Program program;
+};
+
+Lowered lowered(Fp8 fp8, PlanShorthand plan = shorthand(1, 1, 1, 1),
+                const TransformerConfig& config = small_llama()) {
+  plan.settings.fp8 = fp8;
+  Lowered made;
+  made.graph = build_training_graph(config, DType::kBf16);
+  made.program = lower(made.graph, expand(plan, made.graph, plan.tp * plan.pp * plan.dp));
+  const std::vector<std::string> faults = verify(made.program);
+  for (const std::string& fault : faults) UNSCOPED_INFO(fault);
+  CHECK(faults.empty());
+  return made;
+}
+
+const Kernel& kernel_of(const Program& program, const Instruction& instruction) {
+  return program.kernels[std::get<Compute>(instruction.work).kernel.index()];
+}
+
+const Instruction& find(const Program& program, const std::string& name) {
+  for (const Instruction& instruction : program.roles[0].instructions) {
+    if (instruction_name(program, instruction) == name) return instruction;
+  }
+  FAIL("no instruction " << name);
+  return program.roles[0].instructions.front();
+}
+
+// Of the instruction's operands: bytes of what holds no tensor.
+std::int64_t copies_bytes(const Program& program, const Instruction& instruction) {
+  std::int64_t bytes = 0;
+  const Role& role = program.roles[0];
+  for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
+    const Operand& operand = role.operands[static_cast<std::size_t>(o)];
+    const Buffer& buffer = role.buffers[operand.buffer.index()];
+    if (!buffer.tensor.valid()) bytes += buffer.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("products of layers run in FP8, forward and for the input's gradient", "[planner][fp8]") {
+  const Lowered of = lowered(Fp8::kTensor);
+  int products = 0;
+  for (const Instruction& instruction : of.program.roles[0].instructions) {
+    const Kernel& kernel = kernel_of(of.program, instruction);
+    if (kernel.kind != KernelKind::kMatmul) {
+      CHECK(kernel.dtype != DType::kFp8);
+      continue;
+    }
+    const Op& op = of.graph[of.program.roles[0].ops[static_cast<std::size_t>(instruction.ops.begin)]];
+    const bool in_layer = instruction.layer > 0 && instruction.layer < of.graph.block_count() - 1;
+    const bool fp8 = in_layer && op.kind != OpKind::kMatmulGradWeight;
+    INFO(instruction_name(of.program, instruction));
+    CHECK(kernel.dtype == (fp8 ? DType::kFp8 : DType::kBf16));
+    CHECK((copies_bytes(of.program, instruction) > 0) == fp8);
+    products += fp8 ? 1 : 0;
+  }
+  CHECK(products == 4 * 4 * 2);
+}
+
+TEST_CASE("an FP8 product's kernel and memory have its operands' copies", "[planner][fp8]") {
+  const Lowered plain = lowered(Fp8::kNone), of = lowered(Fp8::kTensor);
+  const Kernel& without = kernel_of(plain.program, find(plain.program, "qkv.l1.m0"));
+  const Instruction& qkv = find(of.program, "qkv.l1.m0");
+  const Kernel& with = kernel_of(of.program, qkv);
+  // 512 tokens of 512; heads of 64: eight of queries, four each of keys and values.
+  const std::int64_t input = 512 * 512, weights = 512 * (512 + 256 + 256);
+  CHECK(with.flops == without.flops);
+  CHECK((with.m == without.m && with.n == without.n && with.k == without.k));
+  CHECK(with.read_bytes == without.read_bytes + 3 * (input + weights));
+  CHECK(with.written_bytes == without.written_bytes + input + weights);
+  CHECK(copies_bytes(of.program, qkv) == input + weights + 4 * 256);
+  // Of the gradient all three incoming ones.
+  CHECK(copies_bytes(of.program, find(of.program, "qkv.grad_input.l1.m0")) ==
+        512 * (512 + 256 + 256) + weights + 6 * 256);
+}
+
+TEST_CASE("plans without FP8 are what they were", "[planner][fp8]") {
+  const Lowered of = lowered(Fp8::kNone);
+  for (const Kernel& kernel : of.program.kernels) CHECK(kernel.dtype != DType::kFp8);
+  for (const Buffer& buffer : of.program.roles[0].buffers) {
+    if (!buffer.persistent) CHECK(buffer.tensor.valid());
+  }
+}
+
+TEST_CASE("sizes that are no multiples of 16, experts and routers keep their type", "[planner][fp8]") {
+  TransformerConfig config = small_llama(2);
+  config.ffn = 1544;
+  const Lowered odd = lowered(Fp8::kTensor, shorthand(1, 1, 1, 1), config);
+  CHECK(kernel_of(odd.program, find(odd.program, "down.l1.m0")).dtype == DType::kBf16);
+  CHECK(kernel_of(odd.program, find(odd.program, "qkv.l1.m0")).dtype == DType::kFp8);
+  config = small_llama(2);
+  config.experts.count = 16, config.experts.per_token = 2, config.experts.ffn = 256;
+  const Lowered experts = lowered(Fp8::kTensor, shorthand(1, 1, 1, 1), config);
+  int products = 0;
+  for (const Instruction& instruction : experts.program.roles[0].instructions) {
+    products += kernel_of(experts.program, instruction).dtype == DType::kFp8 ? 1 : 0;
+  }
+  CHECK(products == 2 * 2 * 2);  // qkv and attention_out alone.
+}
+
+TEST_CASE("FP8 with other degrees, recompute and pieces makes valid programs", "[planner][fp8]") {
+  PlanShorthand plan = shorthand(2, 1, 1, 2);
+  plan.settings.sequence_parallel = true;
+  plan.settings.recompute = Recompute::kFull;
+  lowered(Fp8::kTensor, plan);
+  plan.settings.passes.set(LoweringPass::kSplitCollectives, true);
+  lowered(Fp8::kTensor, plan);
+  PlanShorthand sharded = shorthand(1, 2, 2, 2);
+  lowered(Fp8::kTensor, sharded);
+  sharded.pp = 1;
+  sharded.settings.zero_stage = 3;
+  lowered(Fp8::kTensor, sharded);
+}
+
+TEST_CASE("FP8 needs bf16", "[planner][fp8]") {
+  PlanShorthand plan = shorthand(1, 1, 1, 1);
+  plan.settings.fp8 = Fp8::kTensor;
+  plan.settings.compute_dtype = DType::kFp32;
+  const Graph graph = build_training_graph(small_llama(), DType::kFp32);
+  CHECK_THROWS_WITH(expand(plan, graph, 1), Catch::Contains("plan.fp8: tensor makes copies of bf16"));
+}
+
+}  // namespace orrery
