@@ -181,7 +181,8 @@ class RoleChecker {
     if (before.category != buffer.category || before.persistent != buffer.persistent) {
       report(name(), "is behind a buffer of another category or lifetime");
     }
-    if (!followed_.insert(buffer.behind.value).second) report(name(), "another buffer is behind the same one");
+    if (!followed_.insert(buffer.behind.value).second)
+      report(name(), "another buffer is behind the same one");
   }
 
   void check_instruction(std::int32_t index) {

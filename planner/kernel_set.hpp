@@ -31,11 +31,12 @@ struct KernelSet {
 
 // "reference": one launch per op. "orrery-cuda": residual additions join the norm that reads them, dropout
 // joins the addition, and the backward of a norm adds the residual's gradient itself. "orrery-cuda-packed":
-// besides, a projection's parts are one product over operands that lie side by side, rotary positions join the
-// projection that they turn and their gradient attention's. "orrery-host": as reference. "megatron": dropout joins the residual addition (Megatron-LM's bias_dropout_add_fused; its fused
-// bias and GELU is what every set does, as a bias belongs to its matmul), and logits become fp32 for the loss
-// (its unfused vocab_parallel_cross_entropy, the default): 6 bytes a logit while both are there. Returns
-// nullptr for other names.
+// besides, a projection's parts are one product over operands that lie side by side, rotary positions join
+// the projection that they turn and their gradient attention's. "orrery-host": as reference. "megatron":
+// dropout joins the residual addition (Megatron-LM's bias_dropout_add_fused; its fused bias and GELU is what
+// every set does, as a bias belongs to its matmul), and logits become fp32 for the loss (its unfused
+// vocab_parallel_cross_entropy, the default): 6 bytes a logit while both are there. Returns nullptr for other
+// names.
 const KernelSet* find_kernel_set(std::string_view name);
 std::vector<std::string> kernel_set_names();
 

@@ -60,7 +60,8 @@ void StageBuilder::pack_weights(const Op& op) {
     const TemplateParameter& before = stage_.parameters[parameter_of_.at(op.inputs[i - 1].value)];
     const TemplateParameter& after = stage_.parameters[parameter_of_.at(op.inputs[i].value)];
     const auto follow = [&](std::int32_t first, std::int32_t second) {
-      if (first < second) stage_.persistent_buffers[static_cast<std::size_t>(second)].behind = BufferId(first);
+      if (first < second)
+        stage_.persistent_buffers[static_cast<std::size_t>(second)].behind = BufferId(first);
     };
     follow(before.weights, after.weights);
     follow(before.gradient, after.gradient);

@@ -73,7 +73,8 @@ bool supports(const AttentionShape& shape, DType dtype) {
   const device::HeadStrides& at = shape.strides;  // The graphs promise multiples of 16 bytes.
   const bool strides = (at.q | at.k | at.v | at.dq | at.dk | at.dv) % 8 == 0;
   const bool heads = shape.kv_heads > 0 && shape.heads > 0 && shape.heads % shape.kv_heads == 0;
-  return plain && typed && strides && heads && width(shape.d) && width(shape.e) && shape.batch > 0 && shape.queries > 0;
+  return plain && typed && strides && heads && width(shape.d) && width(shape.e) && shape.batch > 0 &&
+         shape.queries > 0;
 }
 
 bool supports(const Attention& attention) {

@@ -1,8 +1,8 @@
 #pragma once
 // Attention as a graph of cuDNN's operations, which its engines run as one kernel or a few, never holding the
-// scores. q[b,s,heads,d], k[b,s,kv_heads,d], v[b,s,kv_heads,e], o[b,s,heads,e] are arrays of their own, or the first
-// three columns of one (AttentionShape::strides);
-// cuDNN's dimensions are [b, heads, s, d], with strides that say so.
+// scores. q[b,s,heads,d], k[b,s,kv_heads,d], v[b,s,kv_heads,e], o[b,s,heads,e] are arrays of their own, or
+// the first three columns of one (AttentionShape::strides); cuDNN's dimensions are [b, heads, s, d], with
+// strides that say so.
 
 #include <cstdint>
 #include <string>

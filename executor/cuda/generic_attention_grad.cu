@@ -107,7 +107,8 @@ __global__ __launch_bounds__(kTileThreads) void query_kernel(device::AttentionGr
     __syncthreads();
     add_product<kWidth>(dscores, pairs, d, sums);
   }
-  store_tile<kWidth>({a.dq, shape.queries, shape.heads, d, shape.strides.dq}, batch, first, head, sums, {1, 1, 1, 1});
+  store_tile<kWidth>({a.dq, shape.queries, shape.heads, d, shape.strides.dq}, batch, first, head, sums,
+                     {1, 1, 1, 1});
 }
 
 // What a block of keys needs to know of a tile of queries.

@@ -240,13 +240,12 @@ void launch(const device::Unary& u, const std::byte*, std::byte*, Stream stream)
 }
 
 void launch(const device::Gated& g, const std::byte*, std::byte*, Stream stream) {
-  const bool wide = all_aligned({g.gate.data, g.up.data, g.y.data}) &&
-                    aligned_rows(g.width, g.stride, g.gate.dtype);
+  const bool wide =
+      all_aligned({g.gate.data, g.up.data, g.y.data}) && aligned_rows(g.width, g.stride, g.gate.dtype);
   with_both(g.gate.dtype, g.activation, "gated", [&](auto tag, auto kind) {
     using T = typename decltype(tag)::Type;
     const GatedOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data), typed<const T>(g.up.data),
-                                                  typed<T>(g.y.data), g.limit,
-                                                  rows_of(g.width, g.stride)};
+                                                  typed<T>(g.y.data), g.limit, rows_of(g.width, g.stride)};
     launch_each<kWide<T>, kAccesses<decltype(kind)::value>>(op, g.elements, wide, "gated", stream);
   });
 }
@@ -257,14 +256,11 @@ void launch(const device::GatedGrad& g, const std::byte*, std::byte*, Stream str
                     aligned_rows(g.width, g.gradient_stride, g.gate.dtype);
   with_both(g.gate.dtype, g.activation, "gated_grad", [&](auto tag, auto kind) {
     using T = typename decltype(tag)::Type;
-    const GatedGradOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data),
-                                                      typed<const T>(g.up.data),
-                                                      typed<const T>(g.dy.data),
-                                                      typed<T>(g.dgate.data),
-                                                      typed<T>(g.dup.data),
-                                                      g.limit,
-                                                      rows_of(g.width, g.stride),
-                                                      rows_of(g.width, g.gradient_stride)};
+    const GatedGradOp<T, decltype(kind)::value> op = {
+        typed<const T>(g.gate.data), typed<const T>(g.up.data),
+        typed<const T>(g.dy.data),   typed<T>(g.dgate.data),
+        typed<T>(g.dup.data),        g.limit,
+        rows_of(g.width, g.stride),  rows_of(g.width, g.gradient_stride)};
     launch_each<kWide<T>>(op, g.elements, wide, "gated_grad", stream);
   });
 }

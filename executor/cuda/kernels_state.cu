@@ -80,8 +80,8 @@ void launch(const device::InitialValues& v, const std::byte*, std::byte*, Stream
     using T = typename decltype(tag)::Type;
     const auto blocks = static_cast<unsigned>(divide_up(v.elements, kStateThreads));
     initial_values_kernel<T><<<blocks, kStateThreads, 0, stream>>>(
-        typed<T>(v.to.data), v.elements, v.width, v.stride, v.key + 2 * static_cast<std::uint64_t>(v.first), v.scale,
-        v.constant);
+        typed<T>(v.to.data), v.elements, v.width, v.stride, v.key + 2 * static_cast<std::uint64_t>(v.first),
+        v.scale, v.constant);
   });
   check_launch("initial_values");
 }

@@ -3,10 +3,10 @@
 // works on. Lowering (lower_step.hpp) writes them, a module (executor/cuda) performs them.
 //
 // Arrays are dense and row-major, but where a stride says that their rows stand further apart: those are some
-// columns of a matrix (packs.hpp). A stride counts elements; 0: dense. Arithmetic is fp32 whatever the type; results are rounded to nearest even.
-// Every sum has a fixed order, so that a launch repeats bit by bit; attention's gradient alone may not,
-// unless it is asked to. "T" below is the type of activations (bf16, fp16 or fp32), the same for all arrays
-// of a launch that say T.
+// columns of a matrix (packs.hpp). A stride counts elements; 0: dense. Arithmetic is fp32 whatever the type;
+// results are rounded to nearest even. Every sum has a fixed order, so that a launch repeats bit by bit;
+// attention's gradient alone may not, unless it is asked to. "T" below is the type of activations (bf16, fp16
+// or fp32), the same for all arrays of a launch that say T.
 
 #include <cstdint>
 #include <tuple>
@@ -59,8 +59,7 @@ struct ColumnSum {
 struct HeadStrides {
   std::int64_t q = 0, k = 0, v = 0, dq = 0, dk = 0, dv = 0;
   bool operator==(const HeadStrides& other) const {
-    return q == other.q && k == other.k && v == other.v && dq == other.dq && dk == other.dk &&
-           dv == other.dv;
+    return q == other.q && k == other.k && v == other.v && dq == other.dq && dk == other.dk && dv == other.dv;
   }
 };
 struct AttentionShape {

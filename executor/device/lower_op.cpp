@@ -461,8 +461,8 @@ void OpLowering::gated() {
   const Lying gate = lying_in(0), up = lying_in(1);
   assert(gate.stride == up.stride && gate.columns == up.columns);
   if (op_.kind == OpKind::kGated) {
-    return emit(Gated{out_count(0), activation, limit, gate.array, up.array, out(0), gate.columns,
-                      gate.stride});
+    return emit(
+        Gated{out_count(0), activation, limit, gate.array, up.array, out(0), gate.columns, gate.stride});
   }
   const Lying dgate = lying_out(0), dup = lying_out(1);
   assert(dgate.stride == dup.stride && dgate.columns == dup.columns);

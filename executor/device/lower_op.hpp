@@ -15,7 +15,7 @@ using PositionSource = std::function<const std::int64_t*(const std::vector<std::
 
 struct OpLoweringOptions {
   PositionSource positions;
-  bool deterministic = false;  // Attention's gradient too.
+  bool deterministic = false;            // Attention's gradient too.
   const PackedPlaces* packed = nullptr;  // Of what the op's instruction touches; null: nothing is.
 };
 

@@ -298,10 +298,9 @@ std::vector<Launch> lower_initial_state(host::Tables& tables, const host::BoundR
   const Packs packs(tables, rank.rank);
   for (const host::ParameterRun& run : host::parameter_runs(tables, rank.rank, false)) {
     for (const Stretch& part : packs.stretches(run.view)) {
-      launches.emplace_back(InitialValues{part.elements, run.first + part.skipped,
-                                          host::initial_key(seed, run.name),
-                                          run.drawn ? host::initial_scale(deviation) : 0, run.constant,
-                                          part.array, part.width, part.stride});
+      launches.emplace_back(InitialValues{
+          part.elements, run.first + part.skipped, host::initial_key(seed, run.name),
+          run.drawn ? host::initial_scale(deviation) : 0, run.constant, part.array, part.width, part.stride});
     }
   }
   for (const host::BoundInstruction& instruction : rank.instructions) {

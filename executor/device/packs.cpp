@@ -174,9 +174,8 @@ bool Packs::allows(const Pack& pack, const Instruction& instruction) const {
     const bool gradient = graph[tensor].kind == TensorKind::kParameterGradient;
     const TensorId held = gradient ? graph[tensor].gradient_of : tensor;
     return gradient == pack.gradients &&
-           std::any_of(pack.buffers.begin(), pack.buffers.end(), [&](BufferId buffer) {
-             return role_.buffers[buffer.index()].tensor == held;
-           });
+           std::any_of(pack.buffers.begin(), pack.buffers.end(),
+                       [&](BufferId buffer) { return role_.buffers[buffer.index()].tensor == held; });
   };
   for (std::int32_t o = instruction.ops.begin; o < instruction.ops.end; ++o) {
     const Op& op = graph[role_.ops[static_cast<std::size_t>(o)]];
@@ -200,9 +199,8 @@ bool Packs::allows(const Pack& pack, const Instruction& instruction) const {
 bool Packs::one_role(AxisId axis) const {
   const std::vector<RoleId>& role_of = tables_.program().role_of;
   const std::vector<RankId>& group = tables_.group(rank_, axis);
-  return std::all_of(group.begin(), group.end(), [&](RankId rank) {
-    return role_of[rank.index()] == role_of[rank_.index()];
-  });
+  return std::all_of(group.begin(), group.end(),
+                     [&](RankId rank) { return role_of[rank.index()] == role_of[rank_.index()]; });
 }
 
 // The optimiser takes element i of the weights with element i of their gradients: both are packed or neither.

@@ -1,9 +1,9 @@
 #pragma once
 // Packed projections. Buffers that lie one right behind the other (Buffer::behind) and hold what one product
-// makes or reads are taken as one row-major matrix: tensor i has some of its columns, so that its rows stand a
-// stride apart, although by its own buffer it were dense. That changes where an element lies, and is only done
-// where nobody looks at these buffers by an element's place but launches that know strides; collectives in
-// place, the norm and the optimiser go element by element, whatever stands there.
+// makes or reads are taken as one row-major matrix: tensor i has some of its columns, so that its rows stand
+// a stride apart, although by its own buffer it were dense. That changes where an element lies, and is only
+// done where nobody looks at these buffers by an element's place but launches that know strides; collectives
+// in place, the norm and the optimiser go element by element, whatever stands there.
 
 #include <cstdint>
 #include <map>
@@ -58,8 +58,8 @@ class Packs {
   const RankId rank_;
   const Role& role_;
   std::vector<Pack> packs_;
-  std::vector<std::int32_t> pack_of_;  // By buffer; −1: none.
-  std::vector<PackedPlace> places_;    // By buffer; without data: it is dense.
+  std::vector<std::int32_t> pack_of_;                   // By buffer; −1: none.
+  std::vector<PackedPlace> places_;                     // By buffer; without data: it is dense.
   std::map<const std::byte*, std::size_t> persistent_;  // By where packed ones begin.
 };
 

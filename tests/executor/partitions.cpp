@@ -45,7 +45,8 @@ Drawn draw(Random& random) {
   settings.sequence = 8;
   settings.microbatch_size = random.between(1, 2);
   settings.expert_imbalance = 2;  // Room for every token at one expert: four experts, two picks.
-  settings.kernel_set = pick<std::string>(random, {"reference", "orrery-cuda", "orrery-cuda-packed", "megatron"});
+  settings.kernel_set =
+      pick<std::string>(random, {"reference", "orrery-cuda", "orrery-cuda-packed", "megatron"});
   settings.vocab_multiple = pick<std::int64_t>(random, {1, 8});
   drawn.plan.global_batch = settings.microbatch_size * random.between(1, 6);
   drawn.strategy = all_partition_strategies()[static_cast<std::size_t>(random.between(0, 2))];

@@ -63,7 +63,8 @@ inline Drawn draw(Random& random, bool experts, const std::vector<std::string>& 
   plan.settings.zero_prefetch = static_cast<std::int32_t>(random.between(0, 3));
   plan.settings.zero_reshard = random.between(0, 2) > 0;
   draw_recompute(random, plan.settings, names);
-  plan.settings.kernel_set = pick<std::string>(random, {"reference", "orrery-cuda", "orrery-cuda-packed", "megatron"});
+  plan.settings.kernel_set =
+      pick<std::string>(random, {"reference", "orrery-cuda", "orrery-cuda-packed", "megatron"});
   plan.settings.overlap_gradient_reduce = random.between(0, 3) > 0;
   plan.settings.bucket_bytes = pick<std::int64_t>(random, {0, 4096, 1 << 20});
   for (const LoweringPass pass : all_lowering_passes()) {

@@ -270,13 +270,12 @@ TEST_CASE("cuDNN has engines for attention on an H200", "[gpu]") {
     shape.strides = {token, token, token, token, token, token};
     return shape;
   };
-  for (const AttentionShape& shape : {packed(shape_of(32, 12, 12, 1024, 64, 64)),
-                                      packed(shape_of(8, 16, 16, 2048, 128, 128)),
-                                      packed(shape_of(2, 32, 8, 4096, 128, 128)),
-                                      shape_of(16, 12, 12, 1024, 64, 64), shape_of(8, 16, 16, 2048, 128, 128),
-                                      shape_of(2, 32, 8, 4096, 128, 128), shape_of(1, 64, 8, 8192, 128, 128),
-                                      shape_of(2, 8, 2, 200, 72, 72), shape_of(2, 4, 4, 256, 128, 64),
-                                      shape_of(1, 6, 3, 1000, 96, 96, false), shape_of(1, 1, 1, 16, 8, 8)}) {
+  for (const AttentionShape& shape :
+       {packed(shape_of(32, 12, 12, 1024, 64, 64)), packed(shape_of(8, 16, 16, 2048, 128, 128)),
+        packed(shape_of(2, 32, 8, 4096, 128, 128)), shape_of(16, 12, 12, 1024, 64, 64),
+        shape_of(8, 16, 16, 2048, 128, 128), shape_of(2, 32, 8, 4096, 128, 128),
+        shape_of(1, 64, 8, 8192, 128, 128), shape_of(2, 8, 2, 200, 72, 72), shape_of(2, 4, 4, 256, 128, 64),
+        shape_of(1, 6, 3, 1000, 96, 96, false), shape_of(1, 1, 1, 16, 8, 8)}) {
     for (const DType type : {DType::kBf16, DType::kFp16}) {
       for (const AttentionPass pass :
            {AttentionPass::kForward, AttentionPass::kBackward, AttentionPass::kBackwardDeterministic}) {

@@ -103,9 +103,9 @@ void check_close(const std::vector<double>& found, const std::vector<double>& wa
 }
 
 const std::vector<TransformerConfig>& models() {
-  static const std::vector<TransformerConfig> all = {test::tiny_llama(), test::tiny_gpt(), test::tiny_moe(),
-                                                     test::tiny_latent(), test::tiny_parallel(),
-                                                     wide_llama(),        wide_gpt()};
+  static const std::vector<TransformerConfig> all = {
+      test::tiny_llama(),    test::tiny_gpt(), test::tiny_moe(), test::tiny_latent(),
+      test::tiny_parallel(), wide_llama(),     wide_gpt()};
   return all;
 }
 
