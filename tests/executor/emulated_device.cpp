@@ -34,6 +34,8 @@ class EmulatedRunner : public Runner {
   std::int64_t end_ns(std::int64_t step) override { return step + 1; }
   std::vector<Span> spans(std::int64_t) override { return std::vector<Span>(step_.instructions.size()); }
   RunnerCounters counters() const override { return {}; }
+  void start_tracing() override {}
+  std::vector<KernelSpan> kernels() override { return {}; }
   std::vector<LaunchTime> time_launches(std::chrono::milliseconds) override { return {}; }
 
  private:
