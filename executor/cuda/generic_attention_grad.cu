@@ -203,8 +203,10 @@ __global__ __launch_bounds__(kTileThreads) void key_kernel(device::AttentionGrad
       add_turned_product<kWidth>(scores, rows, d, dk);
     }
   }
-  store_tile<kWidth>({a.dk, shape.keys, shape.kv_heads, d, shape.strides.dk}, batch, first, group, dk, {1, 1, 1, 1});
-  store_tile<kWidth>({a.dv, shape.keys, shape.kv_heads, e, shape.strides.dv}, batch, first, group, dv, {1, 1, 1, 1});
+  store_tile<kWidth>({a.dk, shape.keys, shape.kv_heads, d, shape.strides.dk}, batch, first, group, dk,
+                     {1, 1, 1, 1});
+  store_tile<kWidth>({a.dv, shape.keys, shape.kv_heads, e, shape.strides.dv}, batch, first, group, dv,
+                     {1, 1, 1, 1});
 }
 
 void launch_tiles(const device::AttentionGrad& x, const float* means, Stream stream) {

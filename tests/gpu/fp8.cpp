@@ -193,8 +193,8 @@ TEST_CASE("FP8 products are those of the copies", "[gpu][fp8]") {
   }
 }
 
-// E4M3 rounds to 1/16, E5M2 to 1/8, and sums here have but 64 terms: some hundredths after a few steps with a large
-// learning rate (measured: 3.2 %).
+// E4M3 rounds to 1/16, E5M2 to 1/8, and sums here have but 64 terms: some hundredths after a few steps with a
+// large learning rate (measured: 3.2 %).
 TEST_CASE("steps with FP8 products lose what steps in bf16 do", "[.gpu][fp8]") {
   const std::vector<double> plain = losses(Fp8::kNone), fp8 = losses(Fp8::kTensor),
                             again = losses(Fp8::kTensor);
