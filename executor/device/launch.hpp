@@ -39,7 +39,6 @@ struct Gemm {
   Matrix a, b, d;           // D isn't turned.
   Array bias;               // T [n], the same for all of a batch; none: no data.
   bool accumulate = false;  // Adds to D instead of replacing it.
-  std::int32_t site = 0;    // Equal for launches that should run by one algorithm: set by lowering.
   // Of FP8 operands, with k innermost in both: what their numbers are to be multiplied by, on the device.
   const float *a_scale = nullptr, *b_scale = nullptr;
   bool a_e5m2 = false, b_e5m2 = false;  // Else E4M3.

@@ -230,7 +230,6 @@ TEST_CASE("what tells products apart", "[gpu]") {
   CHECK(cuda::describe(gemm) == "m16 n32 k64 x1, a bf16 64, b bf16 64 turned, d bf16 32");
   device::Gemm other = gemm;
   other.a.batch_stride = 7;  // Of one product alone it means nothing.
-  other.site = 3;
   CHECK(cuda::describe(other) == cuda::describe(gemm));
   std::byte memory[512]{};
   other.batch = 2;
