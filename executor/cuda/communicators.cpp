@@ -92,7 +92,7 @@ Communicators::Communicators(const std::vector<device::Group>& groups, const dev
   };
   const std::vector<std::string> ids =
       device::share_ids(options_.rank, groups, groups.empty() ? "" : own_gpu(), make_id, all_gather);
-  for (const device::Group& group : groups) communicators_.push_back({group, nullptr, {}});
+  for (const device::Group& group : groups) communicators_.push_back({group, nullptr});
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
   std::sort(by_name_.begin(), by_name_.end(),
             [&](std::size_t a, std::size_t b) { return groups[a].name < groups[b].name; });
@@ -133,9 +133,6 @@ Communicators::~Communicators() {
 // Finalizing waits for the other members, so all do it in one order.
 void Communicators::close(Communicator& communicator) noexcept {
   if (communicator.handle == nullptr) return;
-  for (void* const registration : communicator.registrations) {
-    nccl_->comm_deregister(communicator.handle, registration);
-  }
   if (!broken_) {
     const ncclResult_t result = nccl_->finalize(communicator.handle);
     broken_ = result != ncclSuccess && result != ncclInProgress;
@@ -265,20 +262,6 @@ void Communicators::connect(std::span<const device::DeviceInstruction> instructi
       std::this_thread::sleep_for(kSleep);
     }
   }
-}
-
-int Communicators::register_memory(std::byte* data, std::int64_t bytes) {
-  int taken = 0;
-  for (const std::size_t g : by_name_) {
-    void* registration = nullptr;
-    Communicator& communicator = communicators_[g];
-    const ncclResult_t result =
-        nccl_->comm_register(communicator.handle, data, static_cast<std::size_t>(bytes), &registration);
-    if (result != ncclSuccess || registration == nullptr) continue;
-    communicator.registrations.push_back(registration);
-    ++taken;
-  }
-  return taken;
 }
 
 void Communicators::check() const {

@@ -2,8 +2,7 @@
 // NCCL's communicators of one rank: one for each of its groups.
 //
 // Trap: destroying a communicator waits until no CUDA graph that captured it is left. Destroy graphs, and
-// what was instantiated from them, first; then the communicators; then the memory that they know
-// (register_memory).
+// what was instantiated from them, first, then the communicators.
 
 #include <chrono>
 #include <cstdint>
@@ -51,10 +50,6 @@ class Communicators {
   // All calls at once, on a stream that may be capturing. THROWS Error(kRuntime) naming group and ranks.
   void perform(std::int32_t group, std::span<const device::Call> calls, cudaStream_t stream);
 
-  // Memory that calls will use again and again; optional. Returns of how many communicators it was taken:
-  // fewer than there are is no error, and only slower.
-  int register_memory(std::byte* data, std::int64_t bytes);
-
   // THROWS Error(kRuntime) naming group and ranks when NCCL has noticed that something went wrong. Costs
   // little.
   void check() const;
@@ -66,7 +61,6 @@ class Communicators {
   struct Communicator {
     device::Group group;  // NCCL keeps a pointer to its name.
     ncclComm_t handle = nullptr;
-    std::vector<void*> registrations;
   };
   void make(Communicator& communicator, const std::string& id);
   void settle(const Communicator& communicator, const char* what) const;

@@ -1,6 +1,7 @@
 // Rows to experts and back. What is written row by row is written from a table that says whose row it is, so
 // that rows without a token get their zeros on the way.
 
+#include "executor/cuda/checks.hpp"
 #include "executor/cuda/generic_device.cuh"
 
 namespace orrery::cuda {
@@ -201,8 +202,7 @@ void launch(const device::Combine& x, const std::byte*, std::byte*, Stream strea
 void launch(const device::CombineGrad& x, const std::byte*, std::byte* workspace, Stream stream) {
   const std::int64_t rows = x.experts * x.slots, picks = x.tokens * x.picks_per_token;
   auto* const sources = reinterpret_cast<std::int32_t*>(workspace);
-  if (rows > 0)
-    check_call(cudaMemsetAsync(sources, 0xFF, static_cast<std::size_t>(rows) * 4, stream), "filling");
+  if (rows > 0) check(cudaMemsetAsync(sources, 0xFF, static_cast<std::size_t>(rows) * 4, stream), "filling");
   if (picks > 0) {
     const auto blocks = static_cast<unsigned>(divide_up(picks, kThreads));
     sources_kernel<<<blocks, kThreads, 0, stream>>>(x.place, picks, sources);

@@ -6,6 +6,7 @@
 
 #include <cub/device/device_radix_sort.cuh>
 
+#include "executor/cuda/checks.hpp"
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/kernels_device.cuh"
 
@@ -212,7 +213,7 @@ std::size_t sort_bytes(std::int64_t tokens, int bits) {
   const cudaError_t error =
       cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, static_cast<std::uint32_t*>(nullptr), places,
                                       static_cast<std::int32_t*>(nullptr), static_cast<int>(tokens), 0, bits);
-  check_call(error, "asking for the memory of a sort");
+  check(error, "asking for the memory of a sort");
   return bytes;
 }
 
@@ -305,7 +306,7 @@ void launch(const device::EmbeddingGrad& e, const std::byte*, std::byte* workspa
   const cudaError_t error =
       cub::DeviceRadixSort::SortPairs(workspace + w.sort, bytes, keys, sorted_keys, places, sorted_places,
                                       static_cast<int>(e.tokens), 0, key_bits(e.entries), stream);
-  check_call(error, "sorting an embedding's tokens");
+  check(error, "sorting an embedding's tokens");
   with_type(e.dy.dtype, "embedding_grad", [&](auto of_dy) {
     using T = typename decltype(of_dy)::Type;
     with_type(e.table.dtype, "embedding_grad", [&](auto of_table) {

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/error.hpp"
+#include "executor/cuda/checks.hpp"
 
 namespace orrery::cuda {
 
@@ -13,12 +14,12 @@ int multiprocessors() {
   constexpr std::size_t kDevices = 64;
   static std::array<std::atomic<int>, kDevices> known{};  // 0: not asked for yet.
   int device = 0;
-  check_call(cudaGetDevice(&device), "asking for the current device");
+  check(cudaGetDevice(&device), "asking for the current device");
   const auto slot = static_cast<std::size_t>(device) % kDevices;
   int count = known[slot].load(std::memory_order_relaxed);
   if (count > 0) return count;
-  check_call(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-             "asking for the number of multiprocessors");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+        "asking for the number of multiprocessors");
   known[slot].store(count, std::memory_order_relaxed);
   return count;
 }
@@ -30,13 +31,6 @@ void check_launch(const char* kernel) {
        "CUDA: kernel {} was not launched: {} ({}); a kernel for another GPU architecture, or a fault of an "
        "earlier kernel: run with CUDA_LAUNCH_BLOCKING=1 to see which",
        kernel, cudaGetErrorName(error), cudaGetErrorString(error));
-}
-
-void check_call(int error, const char* what) {
-  if (error == cudaSuccess) return;
-  const auto code = static_cast<cudaError_t>(error);
-  fail(ErrorKind::kRuntime, "CUDA: {} failed: {} ({})", what, cudaGetErrorName(code),
-       cudaGetErrorString(code));
 }
 
 void refuse_type(const char* kernel, DType type) {

@@ -34,8 +34,6 @@ int multiprocessors();
 
 // THROWS Error(kRuntime) where the launch before it was refused.
 void check_launch(const char* kernel);
-// THROWS Error(kRuntime) where a call of the CUDA runtime gave an error (0: none).
-void check_call(int error, const char* what);
 [[noreturn]] void refuse_type(const char* kernel, DType type);
 [[noreturn]] void refuse(const char* kernel, const char* what);
 

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "executor/cuda/checks.hpp"
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/kernels_device.cuh"
 
@@ -197,22 +198,21 @@ void launch(const device::Convert& c, const std::byte*, std::byte*, Stream strea
 
 void launch(const device::Zero& z, const std::byte*, std::byte*, Stream stream) {
   if (z.bytes == 0) return;
-  check_call(cudaMemsetAsync(z.to, 0, static_cast<std::size_t>(z.bytes), stream), "setting memory to zero");
+  check(cudaMemsetAsync(z.to, 0, static_cast<std::size_t>(z.bytes), stream), "setting memory to zero");
 }
 
 void launch(const device::CopyBytes& c, const std::byte*, std::byte*, Stream stream) {
   if (c.bytes == 0 || c.to == c.from) return;
-  check_call(
-      cudaMemcpyAsync(c.to, c.from, static_cast<std::size_t>(c.bytes), cudaMemcpyDeviceToDevice, stream),
-      "copying device memory");
+  check(cudaMemcpyAsync(c.to, c.from, static_cast<std::size_t>(c.bytes), cudaMemcpyDeviceToDevice, stream),
+        "copying device memory");
 }
 
 void launch(const device::CopyRows& c, const std::byte*, std::byte*, Stream stream) {
   if (c.row_bytes == 0 || c.rows == 0) return;
-  check_call(cudaMemcpy2DAsync(c.to, static_cast<std::size_t>(c.to_stride), c.from,
-                               static_cast<std::size_t>(c.from_stride), static_cast<std::size_t>(c.row_bytes),
-                               static_cast<std::size_t>(c.rows), cudaMemcpyDeviceToDevice, stream),
-             "copying rows of device memory");
+  check(cudaMemcpy2DAsync(c.to, static_cast<std::size_t>(c.to_stride), c.from,
+                          static_cast<std::size_t>(c.from_stride), static_cast<std::size_t>(c.row_bytes),
+                          static_cast<std::size_t>(c.rows), cudaMemcpyDeviceToDevice, stream),
+        "copying rows of device memory");
 }
 
 }  // namespace orrery::cuda

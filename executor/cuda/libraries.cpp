@@ -206,16 +206,12 @@ Nccl load_nccl() {
   Symbols symbols(kNccl, made.library);
   symbols(made.get_unique_id, "ncclGetUniqueId")(made.init_rank_config, "ncclCommInitRankConfig");
   symbols(made.get_async_error, "ncclCommGetAsyncError")(made.finalize, "ncclCommFinalize");
-  symbols(made.destroy, "ncclCommDestroy")(made.abort, "ncclCommAbort")(made.shrink, "ncclCommShrink");
-  symbols(made.split, "ncclCommSplit")(made.count, "ncclCommCount");
+  symbols(made.destroy, "ncclCommDestroy")(made.abort, "ncclCommAbort");
   symbols(made.error_string, "ncclGetErrorString")(made.last_error, "ncclGetLastError");
   symbols(made.group_start, "ncclGroupStart")(made.group_end, "ncclGroupEnd");
   symbols(made.all_reduce, "ncclAllReduce")(made.all_gather, "ncclAllGather");
   symbols(made.reduce_scatter, "ncclReduceScatter")(made.broadcast, "ncclBroadcast");
   symbols(made.send, "ncclSend")(made.receive, "ncclRecv");
-  symbols(made.comm_register, "ncclCommRegister")(made.comm_deregister, "ncclCommDeregister");
-  symbols(made.mem_alloc, "ncclMemAlloc")(made.mem_free, "ncclMemFree");
-  symbols(made.window_register, "ncclCommWindowRegister")(made.window_deregister, "ncclCommWindowDeregister");
   return made;
 }
 

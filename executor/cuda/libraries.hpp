@@ -63,9 +63,6 @@ struct Nccl {
   decltype(&ncclCommFinalize) finalize = nullptr;
   decltype(&ncclCommDestroy) destroy = nullptr;
   decltype(&ncclCommAbort) abort = nullptr;
-  decltype(&ncclCommShrink) shrink = nullptr;
-  decltype(&ncclCommSplit) split = nullptr;
-  decltype(&ncclCommCount) count = nullptr;
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;
   decltype(&ncclGroupStart) group_start = nullptr;
@@ -76,12 +73,6 @@ struct Nccl {
   decltype(&ncclBroadcast) broadcast = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
-  decltype(&ncclCommRegister) comm_register = nullptr;
-  decltype(&ncclCommDeregister) comm_deregister = nullptr;
-  decltype(&ncclMemAlloc) mem_alloc = nullptr;
-  decltype(&ncclMemFree) mem_free = nullptr;
-  decltype(&ncclCommWindowRegister) window_register = nullptr;
-  decltype(&ncclCommWindowDeregister) window_deregister = nullptr;
 };
 
 struct Cupti {

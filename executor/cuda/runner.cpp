@@ -57,13 +57,17 @@ CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const de
 }
 
 CudaRunner::~CudaRunner() {
-  // A peer that is gone would be waited for.
-  if (std::uncaught_exceptions() > 0 && communicators_) communicators_->abort();
-  cudaDeviceSynchronize();
+  // After a failure a collective may wait for a peer that is gone, and only an abort ends it. That waits in
+  // turn until no graph is left that has captured the communicator; one that is still running goes when it
+  // ends.
+  const bool failed = std::uncaught_exceptions() > 0;
+  if (!failed) cudaDeviceSynchronize();
   for (Slot& slot : slots_) {
     if (slot.recorded != nullptr) cudaGraphExecDestroy(slot.recorded);
   }
   if (plain_ != nullptr) cudaGraphExecDestroy(plain_);
+  if (failed && communicators_) communicators_->abort();
+  if (failed) cudaDeviceSynchronize();
 }
 
 void CudaRunner::connect(const device::RunnerOptions& options) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "executor/cuda/checks.hpp"
 #include "executor/cuda/kernels.hpp"
 
 namespace {
@@ -24,7 +25,7 @@ using cuda::Stream;
 using device::Array;
 using Run = std::function<void(Stream)>;
 
-void check(cudaError_t error) { cuda::check_call(error, "measuring kernels"); }
+void check(cudaError_t error) { cuda::check(error, "measuring kernels"); }
 
 constexpr std::int64_t kArenaBytes = std::int64_t{16} << 30;
 constexpr std::int64_t kColdBytes = std::int64_t{512} << 20;  // Ten times the cache of an H200.
