@@ -1,17 +1,21 @@
-// Whole runs of what lowering makes for devices, on one that is emulated, against the host backend.
+// Whole runs of what lowering makes for devices, on ones that are emulated, against the host backend: one
+// rank, and several that meet, talk by calls and bring their records together.
 #include <catch2/catch.hpp>
 
-#include <cmath>
+#include <thread>
 
 #include "executor/device/run_device.hpp"
 #include "planner/lower.hpp"
 #include "planner/place_buffers.hpp"
 #include "tests/executor/emulated_device.hpp"
+#include "tests/executor/launch_processes.hpp"
 #include "tests/executor/tiny_models.hpp"
-#include "tests/executor/whole_step.hpp"
+#include "tests/executor/training_runs.hpp"
 
 namespace orrery {
 namespace {
+
+using test::check_close;
 
 // Sizes whose parts can be packed.
 TransformerConfig wide(TransformerConfig config) {
@@ -23,55 +27,67 @@ TransformerConfig wide(TransformerConfig config) {
   return config;
 }
 
-struct Results {
-  host::RunResult emulated, host;
-};
-
-Results run_both(const TransformerConfig& config, const std::string& kernel_set) {
-  PlanShorthand shorthand;
-  shorthand.dp = 1;
-  shorthand.global_batch = 4;
-  shorthand.settings.sequence = 16;
-  shorthand.settings.microbatch_size = 2;
-  shorthand.settings.compute_dtype = DType::kFp32;
-  shorthand.settings.kernel_set = kernel_set;
-  const Graph graph = build_training_graph(config, DType::kFp32);
-  const Plan plan = expand(shorthand, graph, 1);
-  Program program = lower(graph, plan);
-  place_buffers(program);
-  host::RunOptions options;
-  options.steps = 3;
-  options.recorded = 1;
-  options.initial.deviation = 0.3;
-  options.callbacks = [&] {
-    host::RunCallbacks callbacks;
-    callbacks.inputs = [&](std::int64_t step, std::int32_t microbatch, TensorId input,
-                           std::span<std::int64_t> to) {
-      Random random(static_cast<std::uint64_t>(1000 * step + 10 * microbatch + input.value));
-      for (std::int64_t& token : to) token = random.between(0, test::vocabulary(graph) - 1);
-    };
-    callbacks.clip_norm = 1;
-    callbacks.optimizer = [&](std::int64_t step) {
-      host::AdamWSettings settings;
-      settings.learning_rate = 1e-2;
-      settings.epsilon = 1e-3;  // Gradients that are but rounding must not become whole steps.
-      settings.step = step + 1;
-      settings.gradient_scale =
-          static_cast<double>(plan.microbatch_size) / static_cast<double>(plan.global_batch());
-      return settings;
-    };
-    return callbacks;
-  };
-  const std::unique_ptr<device::Device> device = test::emulated_device();
-  return {device::run_on_device(graph, program, options, {}, *device, RankId(0), nullptr),
-          host::run_threads(graph, program, options)};
+PlanShorthand plan_of(std::int32_t dp, std::int32_t tp, std::int32_t pp) {
+  PlanShorthand plan;
+  plan.dp = dp, plan.tp = tp, plan.pp = pp;
+  plan.global_batch = 8;
+  plan.settings.sequence = 16;
+  plan.settings.microbatch_size = 2;
+  plan.settings.compute_dtype = DType::kFp32;
+  plan.settings.kernel_set = "orrery-cuda-packed";
+  return plan;
 }
 
-void check_close(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
-  REQUIRE(found.size() == wanted.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    INFO("step " << i << ": " << found[i] << " instead of " << wanted[i]);
-    CHECK(std::abs(found[i] - wanted[i]) <= tolerance * std::abs(wanted[i]));
+struct Case {
+  Case(const TransformerConfig& config, const PlanShorthand& shorthand)
+      : graph(build_training_graph(config, DType::kFp32)),
+        ranks(shorthand.dp * shorthand.tp * shorthand.pp),
+        plan(expand(shorthand, graph, ranks)),
+        program(lower(graph, plan)) {
+    place_buffers(program);
+    options.steps = 3;
+    options.recorded = 1;
+    options.initial.deviation = 0.3;
+    options.callbacks = [this] { return test::callbacks_of(graph, plan); };
+  }
+  Case(const Case&) = delete;
+
+  host::RunResult on_host() const { return host::run_threads(graph, program, options); }
+
+  // Each rank in a thread, with a device of its own.
+  std::vector<host::RunResult> on_devices() const {
+    test::Fabric fabric;
+    std::vector<host::RunResult> results(static_cast<std::size_t>(ranks));
+    const std::uint16_t port = launch::test::free_port("127.0.0.1");
+    const auto run = [&](int rank) {
+      const std::unique_ptr<device::Device> device = test::emulated_device(&fabric, RankId(rank));
+      std::optional<launch::Rendezvous> rendezvous;
+      if (ranks > 1) rendezvous.emplace(launch::test::member(rank, ranks, "127.0.0.1", port));
+      results[static_cast<std::size_t>(rank)] = device::run_on_device(
+          graph, program, options, {}, *device, RankId(rank), rendezvous ? &*rendezvous : nullptr);
+    };
+    std::vector<std::thread> threads;
+    for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run, rank);
+    run(0);
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+
+  const Graph graph;
+  const std::int32_t ranks;
+  const Plan plan;
+  Program program;
+  host::RunOptions options;
+};
+
+void check_equal(const TransformerConfig& config, const PlanShorthand& shorthand) {
+  const Case of(config, shorthand);
+  const host::RunResult host = of.on_host();
+  const std::vector<host::RunResult> devices = of.on_devices();
+  for (const host::RunResult& device : devices) {
+    check_close(device.losses, host.losses, 1e-4);
+    check_close(device.gradient_norms, host.gradient_norms, 1e-3);
+    CHECK(device.parameter_hash == devices.front().parameter_hash);
   }
 }
 
@@ -81,10 +97,35 @@ TEST_CASE("a step as launches does what the host backend does", "[executor][devi
   for (const TransformerConfig& config : {wide(test::tiny_llama()), wide(test::tiny_gpt())}) {
     for (const std::string kernel_set : {"reference", "orrery-cuda", "orrery-cuda-packed"}) {
       INFO(config.heads << " heads, " << kernel_set);
-      const Results results = run_both(config, kernel_set);
-      check_close(results.emulated.losses, results.host.losses, 1e-4);
-      check_close(results.emulated.gradient_norms, results.host.gradient_norms, 1e-3);
+      PlanShorthand plan = plan_of(1, 1, 1);
+      plan.settings.kernel_set = kernel_set;
+      check_equal(config, plan);
     }
+  }
+}
+
+TEST_CASE("ranks on devices that talk by calls do what ranks on the host do", "[executor][device]") {
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    INFO("dp 2, ZeRO " << zero);
+    PlanShorthand plan = plan_of(2, 1, 1);
+    plan.settings.zero_stage = zero;
+    check_equal(wide(test::tiny_llama()), plan);
+  }
+  for (const bool sequence : {false, true}) {
+    INFO("tp 2, sequence " << sequence);
+    PlanShorthand plan = plan_of(1, 2, 1);
+    plan.settings.sequence_parallel = sequence;
+    check_equal(wide(test::tiny_gpt()), plan);
+  }
+  {
+    INFO("pp 2");
+    check_equal(wide(test::tiny_llama()), plan_of(1, 1, 2));
+  }
+  {
+    INFO("dp 2, pp 2, ZeRO 1");
+    PlanShorthand plan = plan_of(2, 1, 2);
+    plan.settings.zero_stage = 1;
+    check_equal(wide(test::tiny_llama()), plan);
   }
 }
 

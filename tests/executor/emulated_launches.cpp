@@ -55,6 +55,10 @@ void put(const Array& array, std::int64_t i, double value, bool added) {
 
 std::int64_t or_dense(std::int64_t stride, std::int64_t width) { return stride != 0 ? stride : width; }
 
+std::int64_t position(const std::int64_t* positions, std::int64_t i) {
+  return positions != nullptr ? positions[i] : i;
+}
+
 // ---- Products.
 
 std::int64_t at(const Matrix& matrix, std::int64_t row, std::int64_t column) {
@@ -247,7 +251,7 @@ void perform_kind(const Rope& x) {
       const std::int64_t from = token * or_dense(x.x_stride, dense) + h * x.width;
       const std::int64_t to = token * or_dense(x.y_stride, dense) + h * x.width;
       for (std::int64_t p = 0; p < pairs; ++p) {
-        const double angle = static_cast<double>(token % x.sequence) *
+        const double angle = static_cast<double>(position(x.positions, token % x.sequence)) *
                              std::pow(x.theta, -static_cast<double>(p) / static_cast<double>(pairs));
         const double sine = (x.back ? -1 : 1) * std::sin(angle), cosine = std::cos(angle);
         const double u = read(x.x, from + p), v = read(x.x, from + p + pairs);
@@ -273,12 +277,14 @@ void perform_kind(const EmbeddingGrad& x) {
 }
 void perform_kind(const AddPositions& x) {
   for (std::int64_t i = 0; i < x.batch * x.sequence * x.width; ++i) {
-    write(x.y, i, read(x.x, i) + read(x.table, i % (x.sequence * x.width)));
+    const std::int64_t row = position(x.positions, i / x.width % x.sequence);
+    write(x.y, i, read(x.x, i) + read(x.table, row * x.width + i % x.width));
   }
 }
 void perform_kind(const AddPositionsGrad& x) {
   for (std::int64_t i = 0; i < x.batch * x.sequence * x.width; ++i) {
-    put(x.table, i % (x.sequence * x.width), read(x.dy, i), true);
+    const std::int64_t row = position(x.positions, i / x.width % x.sequence);
+    put(x.table, row * x.width + i % x.width, read(x.dy, i), true);
   }
 }
 
@@ -326,7 +332,7 @@ void perform_kind(const AddScaled& x) {
 }
 void perform_kind(const Dropout& x) {
   for (std::int64_t i = 0; i < x.batch * x.sequence * x.width; ++i) {
-    const bool kept = (i / x.width % x.sequence + i % x.width) % 3 != 1;
+    const bool kept = (position(x.positions, i / x.width % x.sequence) + i % x.width) % 3 != 1;
     write(x.mask, i, kept ? 1 : 0);
     write(x.y, i,
           (kept ? static_cast<double>(x.keep_scale) * read(x.x, i) : 0) + (x.addend ? read(x.addend, i) : 0));
@@ -360,6 +366,29 @@ void perform_kind(const CrossEntropyGrad& x) {
       write(x.dlogits, t * x.vocab + i, (p - (i == label ? 1 : 0)) / x.tokens_of_mean);
     }
   }
+}
+
+void perform_kind(const CrossEntropyPart& x) {
+  double loss = 0;
+  for (std::int64_t t = 0; t < x.tokens; ++t) {
+    const auto logit = [&](std::int64_t i) { return read(x.logits, t * x.vocab + i); };
+    if (x.part == 0) {
+      double most = -std::numeric_limits<double>::infinity();
+      for (std::int64_t i = 0; i < x.real; ++i) most = std::max(most, logit(i));
+      write(x.maximum, t, most);
+    } else if (x.part == 1) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < x.real; ++i) sum += std::exp(logit(i) - read(x.maximum, t));
+      const auto label = static_cast<std::int64_t>(read(x.labels, t)) - x.first_entry;
+      write(x.sum, t, sum);
+      write(x.label_logit, t, label >= 0 && label < x.real ? logit(label) : 0);
+    } else {
+      const double lse = read(x.maximum, t) + std::log(read(x.sum, t));
+      write(x.lse, t, lse);
+      loss += lse - read(x.label_logit, t);
+    }
+  }
+  if (x.part == 2) write(x.loss, 0, loss / x.tokens_of_mean);
 }
 
 void perform_kind(const AdamW& x) {

@@ -16,34 +16,15 @@
 #include "planner/recompute.hpp"
 #include "tests/executor/random_plans.hpp"
 #include "tests/executor/tiny_models.hpp"
+#include "tests/executor/training_runs.hpp"
 #include "tests/executor/whole_step.hpp"
 
 namespace orrery {
 namespace {
 
-// Tokens by step and micro-batch; labels are other ones.
-void tokens(const Graph& graph, std::int64_t step, std::int32_t microbatch, TensorId input,
-            std::span<std::int64_t> to) {
-  Random random(static_cast<std::uint64_t>(1000 * step + 10 * microbatch + input.value));
-  for (std::int64_t& token : to) token = random.between(0, test::vocabulary(graph) - 1);
-}
-
-host::RunCallbacks callbacks_of(const Graph& graph, const Plan& plan) {
-  host::RunCallbacks callbacks;
-  callbacks.inputs = [&](std::int64_t step, std::int32_t microbatch, TensorId input,
-                         std::span<std::int64_t> to) { tokens(graph, step, microbatch, input, to); };
-  callbacks.clip_norm = 1;
-  callbacks.optimizer = [&](std::int64_t step) {
-    host::AdamWSettings settings;
-    settings.learning_rate = 1e-2;
-    settings.epsilon = 1e-3;  // Gradients that are but rounding must not become whole steps.
-    settings.step = step + 1;
-    settings.gradient_scale =
-        static_cast<double>(plan.microbatch_size) / static_cast<double>(plan.global_batch());
-    return settings;
-  };
-  return callbacks;
-}
+using test::callbacks_of;
+using test::check_close;
+using test::tokens;
 
 Program placed(const Graph& graph, const Plan& plan) {
   Program program = lower(graph, plan);
@@ -113,15 +94,6 @@ PlanShorthand alone(const PlanShorthand& like) {
   one.settings.expert_capacity_factor = like.settings.expert_capacity_factor;
   one.settings.compute_dtype = DType::kFp32;
   return one;
-}
-
-void check_close(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
-  CHECK(found.size() == wanted.size());
-  if (found.size() != wanted.size()) return;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    INFO("step " << i);
-    CHECK(std::abs(found[i] - wanted[i]) <= tolerance * std::abs(wanted[i]));
-  }
 }
 
 PlanShorthand ordered_plan() {

@@ -12,16 +12,13 @@
 #include "planner/lower.hpp"
 #include "planner/place_buffers.hpp"
 #include "tests/executor/tiny_models.hpp"
+#include "tests/executor/training_runs.hpp"
 #include "tests/executor/whole_step.hpp"
 
 namespace orrery {
 namespace {
 
-void tokens(const Graph& graph, std::int64_t step, std::int32_t microbatch, TensorId input,
-            std::span<std::int64_t> to) {
-  Random random(static_cast<std::uint64_t>(1000 * step + 10 * microbatch + input.value));
-  for (std::int64_t& token : to) token = random.between(0, test::vocabulary(graph) - 1);
-}
+using test::check_close;
 
 struct Case {
   Graph graph;
@@ -66,22 +63,7 @@ Case make_case(const TransformerConfig& config, DType dtype, std::int64_t steps)
   return made;
 }
 
-host::RunCallbacks callbacks_of(const Case& of) {
-  host::RunCallbacks callbacks;
-  callbacks.inputs = [&of](std::int64_t step, std::int32_t microbatch, TensorId input,
-                           std::span<std::int64_t> to) { tokens(of.graph, step, microbatch, input, to); };
-  callbacks.clip_norm = 1;
-  callbacks.optimizer = [&of](std::int64_t step) {
-    host::AdamWSettings settings;
-    settings.learning_rate = 1e-2;
-    settings.epsilon = 1e-3;  // Gradients that are but rounding must not become whole steps.
-    settings.step = step + 1;
-    settings.gradient_scale =
-        static_cast<double>(of.plan.microbatch_size) / static_cast<double>(of.plan.global_batch());
-    return settings;
-  };
-  return callbacks;
-}
+host::RunCallbacks callbacks_of(const Case& of) { return test::callbacks_of(of.graph, of.plan); }
 
 host::RunResult on_gpu(Case& of, const device::DeviceRunOptions& device_options) {
   of.options.callbacks = [&of] { return callbacks_of(of); };
@@ -92,14 +74,6 @@ host::RunResult on_gpu(Case& of, const device::DeviceRunOptions& device_options)
 host::RunResult on_host(Case& of) {
   of.options.callbacks = [&of] { return callbacks_of(of); };
   return host::run_threads(of.graph, of.program, of.options);
-}
-
-void check_close(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
-  REQUIRE(found.size() == wanted.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    INFO("step " << i << ": " << found[i] << " instead of " << wanted[i]);
-    CHECK(std::abs(found[i] - wanted[i]) <= tolerance * std::abs(wanted[i]));
-  }
 }
 
 const std::vector<TransformerConfig>& models() {
