@@ -41,7 +41,7 @@ PlanShorthand plan_of(std::int32_t dp, std::int32_t tp, std::int32_t pp) {
 struct Case {
   Case(const TransformerConfig& config, const PlanShorthand& shorthand)
       : graph(build_training_graph(config, DType::kFp32)),
-        ranks(shorthand.dp * shorthand.tp * shorthand.pp),
+        ranks(shorthand.dp * shorthand.tp * shorthand.pp * shorthand.settings.context_parallel),
         plan(expand(shorthand, graph, ranks)),
         program(lower(graph, plan)) {
     place_buffers(program);
@@ -116,6 +116,12 @@ TEST_CASE("ranks on devices that talk by calls do what ranks on the host do", "[
     PlanShorthand plan = plan_of(1, 2, 1);
     plan.settings.sequence_parallel = sequence;
     check_equal(wide(test::tiny_gpt()), plan);
+  }
+  {
+    INFO("cp 2, keys and values gathered");
+    PlanShorthand plan = plan_of(1, 1, 1);
+    plan.settings.context_parallel = 2;
+    check_equal(wide(test::tiny_llama()), plan);
   }
   {
     INFO("pp 2");

@@ -108,11 +108,17 @@ struct Heads {
   }
 };
 
+// Calls visit(b, i, h, the keys that the query sees).
 template <class Visit>
 void each_row(const AttentionShape& x, Visit visit) {
-  for (std::int64_t b = 0; b < x.batch; ++b) {
-    for (std::int64_t h = 0; h < x.heads; ++h) {
-      for (std::int64_t i = 0; i < x.queries; ++i) visit(b, i, h, x.causal ? i + 1 : x.keys);
+  std::vector<std::int64_t> keys;
+  for (std::int64_t i = 0; i < x.queries; ++i) {
+    keys.clear();
+    for (std::int64_t j = 0; j < x.keys; ++j) {
+      if (!x.causal || position(x.key_positions, j) <= position(x.positions, i)) keys.push_back(j);
+    }
+    for (std::int64_t b = 0; b < x.batch; ++b) {
+      for (std::int64_t h = 0; h < x.heads; ++h) visit(b, i, h, keys);
     }
   }
 }
@@ -126,10 +132,10 @@ double dot(const Array& a, std::int64_t a_at, const Array& b, std::int64_t b_at,
 void perform_kind(const Attention& a) {
   const AttentionShape& x = a.shape;
   const Heads at{x};
-  each_row(x, [&](std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t keys) {
+  each_row(x, [&](std::int64_t b, std::int64_t i, std::int64_t h, const std::vector<std::int64_t>& keys) {
     std::vector<double> weights;
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (std::int64_t j = 0; j < keys; ++j) {
+    for (const std::int64_t j : keys) {
       weights.push_back(static_cast<double>(x.scale) *
                         dot(a.q, at.q(b, i, h, x.strides.q), a.k, at.kv(b, j, h, x.strides.k, x.d), x.d));
       most = std::max(most, weights.back());
@@ -138,8 +144,8 @@ void perform_kind(const Attention& a) {
     a.lse[at.lse(b, i, h)] = static_cast<float>(most + std::log(sum));
     for (std::int64_t c = 0; c < x.e; ++c) {
       double o = 0;
-      for (std::int64_t j = 0; j < keys; ++j) {
-        o += weights[static_cast<std::size_t>(j)] / sum * read(a.v, at.kv(b, j, h, x.strides.v, x.e) + c);
+      for (std::size_t n = 0; n < keys.size(); ++n) {
+        o += weights[n] / sum * read(a.v, at.kv(b, keys[n], h, x.strides.v, x.e) + c);
       }
       write(a.o, at.o(b, i, h) + c, o);
     }
@@ -151,11 +157,11 @@ void perform_kind(const AttentionGrad& a) {
   const Heads at{x};
   const std::int64_t rows = x.batch * x.keys, kd = x.kv_heads * x.d, ve = x.kv_heads * x.e;
   std::vector<double> dk(static_cast<std::size_t>(rows * kd)), dv(static_cast<std::size_t>(rows * ve));
-  each_row(x, [&](std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t keys) {
+  each_row(x, [&](std::int64_t b, std::int64_t i, std::int64_t h, const std::vector<std::int64_t>& keys) {
     const std::int64_t q = at.q(b, i, h, x.strides.q), o = at.o(b, i, h);
     const double mean = dot(a.dout, o, a.o, o, x.e);
     std::vector<double> dq(static_cast<std::size_t>(x.d));
-    for (std::int64_t j = 0; j < keys; ++j) {
+    for (const std::int64_t j : keys) {
       const std::int64_t k = at.kv(b, j, h, x.strides.k, x.d), v = at.kv(b, j, h, x.strides.v, x.e);
       const double score = static_cast<double>(x.scale) * dot(a.q, q, a.k, k, x.d);
       const double p = std::exp(score - static_cast<double>(a.lse[at.lse(b, i, h)]));
