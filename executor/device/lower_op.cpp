@@ -400,8 +400,16 @@ void OpLowering::attention_grad() {
 void OpLowering::cross_entropy() {
   const std::int64_t vocab = last(0), tokens = count(1);
   const double all = static_cast<double>(view_.loss_tokens > 0 ? view_.loss_tokens : tokens);
-  emit(CrossEntropy{tokens, vocab, real_entries(view_, vocab), view_.vocab_begin, all, in(0), in(1), out(0),
-                    reinterpret_cast<float*>(out(1).data)});
+  emit(CrossEntropy{tokens,
+                    vocab,
+                    real_entries(view_, vocab),
+                    view_.vocab_begin,
+                    all,
+                    in(0),
+                    in(1),
+                    out(0),
+                    reinterpret_cast<float*>(out(1).data),
+                    {}});
 }
 
 void OpLowering::cross_entropy_grad() {
