@@ -40,7 +40,7 @@ struct Options {
   Overrides overrides;
   bool pin = false, processes = false;
   device::DeviceRunOptions device;
-  bool plain_launches = false, one_stream = false;
+  bool plain_launches = false;
 };
 
 std::int64_t vocabulary(const Graph& graph) {
@@ -212,7 +212,6 @@ std::unique_ptr<host::Backend> make_backend(const Options& options) {
   if (options.backend == "host") return host::host_backend(options.processes);
   device::DeviceRunOptions device = options.device;
   device.capture = !options.plain_launches;
-  device.side_stream = !options.one_stream;
   device.trace_kernels = !options.kernel_trace.empty();
   if (device.algorithm_cache.empty()) device.algorithm_cache = device::default_algorithm_cache();
   return device::cuda_backend(device);
@@ -261,8 +260,8 @@ void check_backend_options(const CLI::App& command, const std::string& backend) 
     }
     return;
   }
-  for (const char* const name : {"--deterministic", "--plain-launches", "--one-stream", "--algorithm-cache",
-                                 "--time-kernels", "--trace-kernels"}) {
+  for (const char* const name :
+       {"--deterministic", "--plain-launches", "--algorithm-cache", "--time-kernels", "--trace-kernels"}) {
     if (command.count(name) == 0) continue;
     fail(ErrorKind::kUsage, "{} belongs to the cuda backend: leave it out, or add --backend cuda", name);
   }
@@ -334,8 +333,6 @@ void add_run(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--plain-launches", options->plain_launches,
                     "With cuda: launch kernel by kernel instead of replaying steps as graphs");
-  command->add_flag("--one-stream", options->one_stream,
-                    "With cuda: compute weight gradients in turn instead of beside what comes after them");
   command->add_option(
       "--time-kernels", options->device.time_launches_ms,
       "With cuda: time each kind of kernel alone after the run, for so many milliseconds, and "

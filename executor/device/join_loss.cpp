@@ -31,7 +31,7 @@ bool is_free(const CrossEntropyGrad& grad, const Footprint& footprint) {
 
 }  // namespace
 
-void join_loss(DeviceStep& step, std::vector<Footprint>& footprints) {
+void join_loss(DeviceStep& step, const std::vector<Footprint>& footprints) {
   for (std::size_t i = 0; i + 1 < step.instructions.size(); ++i) {
     DeviceInstruction& first = step.instructions[i];
     DeviceInstruction& second = step.instructions[i + 1];
@@ -44,7 +44,6 @@ void join_loss(DeviceStep& step, std::vector<Footprint>& footprints) {
     for (const std::int32_t before : second.after) {
       if (before != static_cast<std::int32_t>(i)) first.after.push_back(before);
     }
-    footprints[i].insert(footprints[i].end(), footprints[i + 1].begin(), footprints[i + 1].end());
   }
 }
 

@@ -1,16 +1,23 @@
 #pragma once
 // The loss and its gradient in one launch, which reads the logits once.
 
+#include <cstddef>
 #include <vector>
 
 #include "executor/device/device.hpp"
-#include "executor/device/side_stream.hpp"
 
 namespace orrery::device {
 
+// Memory that an instruction touches.
+struct Touched {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+};
+using Footprint = std::vector<Touched>;
+
 // Where an instruction takes the loss of logits and the next one, on its stream, begins with its gradient by
-// them, the first does both: it then touches what the second does (`footprints`: by instruction), and waits
-// for what the second waits for. Not where the gradient's memory holds something for the first.
-void join_loss(DeviceStep& step, std::vector<Footprint>& footprints);
+// them, the first does both, and waits for what the second waits for. `footprints`: by instruction. Not where
+// the gradient's memory holds something for the first.
+void join_loss(DeviceStep& step, const std::vector<Footprint>& footprints);
 
 }  // namespace orrery::device

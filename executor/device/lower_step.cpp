@@ -6,7 +6,6 @@
 #include "executor/device/join_loss.hpp"
 #include "executor/device/lower_exchange.hpp"
 #include "executor/device/quantize_products.hpp"
-#include "executor/device/side_stream.hpp"
 #include "executor/runtime/bind_parts.hpp"
 #include "executor/runtime/state.hpp"
 
@@ -35,19 +34,17 @@ bool exchanges(const Instruction& instruction) {
 class StepLowering {
  public:
   StepLowering(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
-               const StepMemory& memory, const OpLoweringOptions& options, bool side_stream)
+               const StepMemory& memory, const OpLoweringOptions& options)
       : tables_(tables),
         rank_(rank),
         staging_(staging),
         memory_(memory),
         options_(options),
-        side_stream_(side_stream),
         packs_(tables, rank.rank) {}
 
   DeviceStep lower() {
     DeviceStep step;
     std::vector<Footprint> footprints;
-    std::vector<bool> aside;
     const Role& role = tables_.role(rank_.rank);
     count_touchers(role);
     for (std::size_t i = 0; i < rank_.instructions.size(); ++i) {
@@ -74,11 +71,9 @@ class StepLowering {
       }
       if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
       footprints.push_back(footprint(instruction));
-      aside.push_back(side_stream_ && can_run_aside(role, instruction, lowered));
     }
     step.streams = static_cast<std::int32_t>(role.streams.size());
     join_loss(step, footprints);
-    use_side_stream(step, footprints, aside);
     step.staging = memory_.staging;
     step.staging_bytes = staging_.bytes;
     step.results = memory_.results;
@@ -136,30 +131,9 @@ class StepLowering {
     for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
       const Operand& operand = role.operands[static_cast<std::size_t>(o)];
       const std::span<const std::byte> memory = packs_.memory(operand.buffer);
-      touched.push_back({memory.data(), memory.data() + memory.size(), operand.writes});
+      touched.push_back({memory.data(), memory.data() + memory.size()});
     }
     return touched;
-  }
-  // Weight gradients by launches that need nothing of what instructions share, such as scratch.
-  bool can_run_aside(const Role& role, const Instruction& instruction,
-                     const DeviceInstruction& lowered) const {
-    const auto begin = role.ops.begin();
-    const bool gradients =
-        std::holds_alternative<Compute>(instruction.work) && instruction.ops.begin != instruction.ops.end &&
-        std::all_of(begin + instruction.ops.begin, begin + instruction.ops.end,
-                    [&](OpId op) { return tables_.graph()[op].kind == OpKind::kMatmulGradWeight; });
-    return gradients &&
-           std::all_of(lowered.launches.begin(), lowered.launches.end(), [&](const Launch& launch) {
-             const auto outside = [&](std::initializer_list<Array> arrays) {
-               return std::none_of(arrays.begin(), arrays.end(),
-                                   [&](const Array& array) { return memory_.scratch.has(array); });
-             };
-             if (const auto* const gemm = std::get_if<Gemm>(&launch))
-               return outside({gemm->a.array, gemm->b.array, gemm->d.array});
-             if (const auto* const sum = std::get_if<ColumnSum>(&launch)) return outside({sum->x, sum->to});
-             if (const auto* const copy = std::get_if<Quantize>(&launch)) return outside({copy->x});
-             return std::holds_alternative<Zero>(launch);
-           });
   }
 
   void count_touchers(const Role& role) {
@@ -282,7 +256,6 @@ class StepLowering {
   const Staging& staging_;
   const StepMemory& memory_;
   OpLoweringOptions options_;
-  const bool side_stream_;
   const Packs packs_;
   std::vector<Launch> launches_;  // Of the instruction.
   std::set<std::tuple<const std::byte*, TensorId, std::int32_t>> filled_;
@@ -330,8 +303,8 @@ std::vector<std::int64_t> exchange_bytes(host::Tables& tables, RankId rank) {
 }
 
 DeviceStep lower_step(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
-                      const StepMemory& memory, const OpLoweringOptions& options, bool side_stream) {
-  return StepLowering(tables, rank, staging, memory, options, side_stream).lower();
+                      const StepMemory& memory, const OpLoweringOptions& options) {
+  return StepLowering(tables, rank, staging, memory, options).lower();
 }
 
 std::vector<Launch> lower_initial_state(host::Tables& tables, const host::BoundRank& rank, std::uint64_t seed,

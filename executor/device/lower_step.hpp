@@ -44,10 +44,9 @@ struct StepMemory {
 // What packing may use, by stream: its exchanges run one after the other.
 std::vector<std::int64_t> exchange_bytes(host::Tables& tables, RankId rank);
 
-// `side_stream`: weight gradients may run beside what comes after them (side_stream.hpp). THROWS
-// Error(kRuntime) for an instruction that no device can do.
+// THROWS Error(kRuntime) for an instruction that no device can do.
 DeviceStep lower_step(host::Tables& tables, const host::BoundRank& rank, const Staging& staging,
-                      const StepMemory& memory, const OpLoweringOptions& options, bool side_stream);
+                      const StepMemory& memory, const OpLoweringOptions& options);
 
 // The model's first weights, and the hash of its last.
 std::vector<Launch> lower_initial_state(host::Tables& tables, const host::BoundRank& rank, std::uint64_t seed,

@@ -94,7 +94,7 @@ class DeviceRank {
     OpLoweringOptions lowering;
     lowering.positions = [this](const std::vector<std::int64_t>& positions) { return constant(positions); };
     lowering.deterministic = device_options.deterministic;
-    step_ = lower_step(tables_, bound_, staging_, memory, lowering, device_options.side_stream);
+    step_ = lower_step(tables_, bound_, staging_, memory, lowering);
     RunnerOptions runner;
     runner.capture = device_options.capture;
     runner.algorithm_cache = device_options.algorithm_cache;

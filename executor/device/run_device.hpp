@@ -10,7 +10,6 @@ namespace orrery::device {
 struct DeviceRunOptions {
   bool capture = true;
   bool deterministic = false;  // Attention's gradient sums in a fixed order too, with more memory.
-  bool side_stream = true;     // Weight gradients beside what comes after them.
   std::string algorithm_cache;
   bool trace_kernels = false;         // Of the last step, on the first rank.
   std::int64_t time_launches_ms = 0;  // After the run: each kind of launch alone, for so long; 0: none.

@@ -52,7 +52,7 @@ Lowered lower_tiny(const TransformerConfig& config, std::int64_t microbatches, b
   options.positions = [](const std::vector<std::int64_t>&) {
     return reinterpret_cast<const std::int64_t*>(address(5));
   };
-  lowered.step = device::lower_step(tables, bound, lowered.staging, of, options, false);
+  lowered.step = device::lower_step(tables, bound, lowered.staging, of, options);
   for (const device::Launch& launch : device::lower_initial_state(tables, bound, 1, 0.02)) {
     if (const auto* const values = std::get_if<device::InitialValues>(&launch))
       lowered.initial += values->elements;

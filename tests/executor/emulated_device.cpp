@@ -44,8 +44,7 @@ namespace {
 
 using namespace device;
 
-// Streams in turn until the step has ended: in even steps from the first on, each as far as it can go; in odd
-// ones from the last on, one instruction each, so that what may run early does and what may run late does.
+// Streams in turn, each as far as it can go, until the step has ended.
 class EmulatedRunner : public Runner {
  public:
   EmulatedRunner(DeviceStep step, Fabric* fabric, RankId rank)
@@ -63,19 +62,14 @@ class EmulatedRunner : public Runner {
 
   std::span<std::byte> stage(std::int64_t) override { return staged_; }
   void launch(std::int64_t step, bool) override {
-    const bool eager = step % 2 == 1;
     std::copy(staged_.begin(), staged_.end(), step_.staging);
     done_.assign(step_.instructions.size(), false);
     next_.assign(streams_.size(), 0);
     meetings_.assign(step_.instructions.size(), {});
     for (std::size_t left = done_.size(); left > 0;) {
       std::size_t ended = 0;
-      for (std::size_t turn = 0; turn < streams_.size(); ++turn) {
-        const std::size_t s = eager ? streams_.size() - 1 - turn : turn;
-        while (next_[s] < streams_[s].size() && advance(streams_[s][next_[s]])) {
-          ++next_[s], ++ended;
-          if (eager) break;
-        }
+      for (std::size_t s = 0; s < streams_.size(); ++s) {
+        while (next_[s] < streams_[s].size() && advance(streams_[s][next_[s]])) ++next_[s], ++ended;
       }
       left -= ended;
       if (ended > 0 || left == 0) continue;
