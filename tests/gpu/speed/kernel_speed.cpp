@@ -265,15 +265,19 @@ void tables(Table& table, const Model& m) {
   }
   const std::string shape = fmt::format("{} x {}", m.tokens, m.vocab);
   const std::int64_t logits = m.tokens * m.vocab;
-  table.add("cross_entropy", shape, 2 * logits, [&](Arena& arena) {
+  const auto loss_of = [=](Arena& arena, bool with_gradient) {
     device::CrossEntropy loss;
     loss.tokens = m.tokens, loss.vocab = loss.real = m.vocab;
     loss.tokens_of_mean = static_cast<double>(m.tokens);
     loss.logits = arena.array(logits, kType), loss.labels = arena.whole(m.tokens, m.vocab);
     loss.loss = arena.array(1, DType::kFp32);
     loss.lse = reinterpret_cast<float*>(arena.take(4 * m.tokens));
+    if (with_gradient) loss.dlogits = loss.logits;
     return ready(arena, loss);
-  });
+  };
+  table.add("cross_entropy", shape, 2 * logits, [&](Arena& arena) { return loss_of(arena, false); });
+  table.add("cross_entropy with its gradient", shape, 4 * logits,
+            [&](Arena& arena) { return loss_of(arena, true); });
   table.add("cross_entropy_grad", shape, 4 * logits, [&](Arena& arena) {
     device::CrossEntropyGrad loss;
     loss.tokens = m.tokens, loss.vocab = loss.real = m.vocab;
