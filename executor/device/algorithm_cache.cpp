@@ -63,7 +63,7 @@ std::optional<CachedAlgorithm> parse_entry(std::string_view digits, std::string_
 }  // namespace
 
 AlgorithmCache::AlgorithmCache(const std::string& folder, const std::string& library, const std::string& gpu)
-    : header_(std::string(kVersion) + "\t" + library + "\t" + gpu) {
+    : header_(fmt::format("{}\t{}\t{}", kVersion, library, gpu)) {
   if (!folder.empty()) path_ = (std::filesystem::path(folder) / file_name(library, gpu)).string();
 }
 
