@@ -29,19 +29,21 @@ void append(Bytes& bytes, T x) {
 
 inline Bytes to_bytes(const Values& values, DType type) {
   Bytes bytes;
-  for (const double x : values) {
-    switch (type) {
-      case DType::kInt64: append(bytes, static_cast<std::int64_t>(x)); break;
-      case DType::kInt32: append(bytes, static_cast<std::int32_t>(x)); break;
-      case DType::kUint8: append(bytes, static_cast<std::uint8_t>(x)); break;
-      default: append(bytes, static_cast<float>(x));
+  if (is_whole(type)) {
+    for (const double x : values) {
+      switch (type) {
+        case DType::kInt64: append(bytes, static_cast<std::int64_t>(x)); break;
+        case DType::kInt32: append(bytes, static_cast<std::int32_t>(x)); break;
+        default: append(bytes, static_cast<std::uint8_t>(x));
+      }
     }
+    return bytes;
   }
-  if (is_whole(type) || type == DType::kFp32) return bytes;
+  const std::vector<float> floats(values.begin(), values.end());
   const host::FloatFormat format = host::format_of(type, false);
-  Bytes codes(values.size() * host::code_bytes(format));
-  host::encode(format, reinterpret_cast<const float*>(bytes.data()), codes.data(), values.size());
-  return codes;
+  bytes.resize(floats.size() * host::code_bytes(format));
+  host::encode(format, floats.data(), bytes.data(), floats.size());
+  return bytes;
 }
 
 inline Values to_values(const Bytes& bytes, DType type) {

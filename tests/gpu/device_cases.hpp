@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <deque>
 
 #include "executor/cuda/generic.hpp"
@@ -172,12 +173,20 @@ inline double element_error(const Values& found, const Values& wanted) {
   return worst;
 }
 
-// Numbers that T holds exactly, so that both sides begin with the same.
+// Numbers that T holds exactly, so that both sides begin with the same. They repeat after a prime count, so
+// that rows of any width differ.
 inline Values numbers(std::size_t count, DType type, std::uint64_t seed, double size = 2) {
+  constexpr std::size_t kPeriod = 65'521;
   Random random(seed);
+  Values period(std::min(count, kPeriod));
+  for (double& x : period) x = (random.uniform() - 0.5) * size;
+  period = to_values(to_bytes(period, type), type);
   Values values(count);
-  for (double& x : values) x = (random.uniform() - 0.5) * size;
-  return to_values(to_bytes(values, type), type);
+  for (std::size_t i = 0; i < count; i += kPeriod) {
+    std::copy_n(period.begin(), std::min(kPeriod, count - i),
+                values.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return values;
 }
 inline Values whole_numbers(std::size_t count, std::int64_t low, std::int64_t high, std::uint64_t seed) {
   Random random(seed);
