@@ -323,15 +323,17 @@ struct Convert {
   std::int64_t elements = 0;
   Array from, to;
 };
-// to = x / scale as FP8, where scale = (largest |x|) / (largest number of the format). Numbers are rounded to
+// x / scale as FP8, where scale = (largest |x|) / (largest number of the format). Numbers are rounded to
 // nearest even. Sizes, stride and the address of x are multiples of 16.
 struct Quantize {
   std::int64_t rows = 0, width = 0, stride = 0;  // Of x: rows stand `stride` elements apart.
   Array x;                                       // bf16
-  std::byte* to = nullptr;                       // Dense [rows, width], or
-  bool turned = false;                           // [width, rows].
+  std::byte* to = nullptr;                       // Dense [rows, width]; or none.
+  std::byte* turned = nullptr;                   // Dense [width, rows]; or none.
   bool e5m2 = false;                             // Else E4M3.
   float* scale = nullptr;
+  float* largest = nullptr;              // Where the largest |x| is left; or none.
+  const float* known_largest = nullptr;  // Where it stands already; none: it is looked for.
 };
 // The bits that host::initial_value draws, for elements [first, first + elements) of a tensor: key is
 // mix64(seed ^ hash of its name). scale 0: all elements are `constant`.
