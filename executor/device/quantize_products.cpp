@@ -116,7 +116,7 @@ class Quantizer {
   }
 
   const Fp8Operands& operands_;
-  const std::vector<Quantize> earlier_;
+  std::vector<Quantize> earlier_;
   Room own_, kept_;
   float* largest_ = nullptr;  // Where the next matrix's goes.
   std::vector<Quantize> made_;
