@@ -6,6 +6,7 @@
 #include <CLI/Validators.hpp>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -34,7 +35,8 @@ namespace orrery {
 namespace {
 
 struct Options {
-  std::string file, json, trace, kernel_trace, log, timeline, gemm = "own", backend = "host";
+  std::string file, json, trace, kernel_trace, log, timeline, gemm = "own", backend = "host",
+                                                              tune = "sustained";
   std::optional<std::int64_t> steps;
   double watchdog_s = 60;
   Overrides overrides;
@@ -105,9 +107,32 @@ RunSummary summarize(const Prepared& prepared, const Program& program, const std
   summary.workspace_bytes = result.workspace_bytes;
   const host::DeviceUse& device = result.device;
   if (!device.name.empty()) summary.backend = "cuda";
-  summary.device = {device.name,        device.libraries,   device.library_bytes,   device.used_bytes,
-                    device.graph_steps, device.plain_steps, device.capture_failure, {},
-                    device.warnings};
+  summary.device = {device.name,
+                    device.libraries,
+                    device.library_bytes,
+                    device.used_bytes,
+                    device.graph_steps,
+                    device.plain_steps,
+                    device.capture_failure,
+                    {},
+                    device.warnings,
+                    {}};
+  const auto timed = [](const device::AlgorithmTime& time) {
+    return RunAlgorithm{time.algorithm, time.microseconds, time.millijoules};
+  };
+  for (const device::ProductTime& product : device.products) {
+    RunProduct row{product.product,
+                   product.m,
+                   product.n,
+                   product.k,
+                   product.batch,
+                   product.candidates,
+                   timed(product.chosen),
+                   timed(product.first),
+                   {}};
+    for (const device::AlgorithmTime& finalist : product.finalists) row.finalists.push_back(timed(finalist));
+    summary.device.products.push_back(std::move(row));
+  }
   for (const host::KernelUse& kernel : device.kernels) {
     summary.device.kernels.push_back(
         {kernel.label, kernel.instructions, kernel.step_us, kernel.alone_us, kernel.floor_us});
@@ -208,10 +233,14 @@ void refuse_fp8(const Options& options, const Plan& plan) {
        options.file, to_string(plan.fp8));
 }
 
-std::unique_ptr<host::Backend> make_backend(const Options& options) {
+// `preparing` is told what takes seconds before the first step.
+std::unique_ptr<host::Backend> make_backend(const Options& options,
+                                            std::function<void(std::string_view)> preparing) {
   if (options.backend == "host") return host::host_backend(options.processes);
   device::DeviceRunOptions device = options.device;
   device.capture = !options.plain_launches;
+  device.tuning = options.tune == "quick" ? device::Tuning::kQuick : device::Tuning::kSustained;
+  device.preparing = std::move(preparing);
   device.trace_kernels = !options.kernel_trace.empty();
   if (device.algorithm_cache.empty()) device.algorithm_cache = device::default_algorithm_cache();
   return device::cuda_backend(device);
@@ -220,9 +249,11 @@ std::unique_ptr<host::Backend> make_backend(const Options& options) {
 // A line of progress needs a thread, which forked ranks mustn't have beside them: those go without.
 Performed perform(const Options& options, const Prepared& prepared, const Program& program,
                   const TrainingSettings& training, const std::optional<launch::Membership>& membership) {
-  const std::unique_ptr<host::Backend> backend = make_backend(options);
-  const RankId first = host::active_ranks(program).front();
   std::optional<Progress> progress;
+  const std::unique_ptr<host::Backend> backend = make_backend(options, [&progress](std::string_view what) {
+    if (progress) progress->stage(std::string(what));
+  });
+  const RankId first = host::active_ranks(program).front();
   host::RunOptions run;
   run.callbacks = [&] {
     host::RunCallbacks callbacks = training_callbacks(prepared.graph, training);
@@ -260,8 +291,8 @@ void check_backend_options(const CLI::App& command, const std::string& backend) 
     }
     return;
   }
-  for (const char* const name :
-       {"--deterministic", "--plain-launches", "--algorithm-cache", "--time-kernels", "--trace-kernels"}) {
+  for (const char* const name : {"--deterministic", "--plain-launches", "--algorithm-cache", "--tune",
+                                 "--time-kernels", "--trace-kernels"}) {
     if (command.count(name) == 0) continue;
     fail(ErrorKind::kUsage, "{} belongs to the cuda backend: leave it out, or add --backend cuda", name);
   }
@@ -342,6 +373,13 @@ void add_run(CLI::App& app) {
       "With cuda: sum attention's gradients in a fixed order too, which takes more memory and time");
   command->add_option("--algorithm-cache", options->device.algorithm_cache,
                       "With cuda: folder of the products' timed algorithms, instead of ~/.cache/orrery");
+  command
+      ->add_option("--tune", options->tune,
+                   "With cuda: how algorithms are chosen that the folder doesn't have yet: sustained times "
+                   "many of each product on a busy GPU (about 40 s for a model, once a machine), quick the "
+                   "libraries' offers in short bursts (a few seconds; for trials)")
+      ->check(CLI::IsMember({"quick", "sustained"}))
+      ->capture_default_str();
   add_overrides(*command, options->overrides);
   command->footer(
       "Examples:\n"

@@ -5,6 +5,12 @@ option(ORRERY_BENCHMARKS "Build the benchmarks (needs Google Benchmark)" ON)
 option(ORRERY_FUZZ "Build the fuzz targets (clang only)" OFF)
 option(ORRERY_WERROR "Treat warnings as errors" OFF)
 option(ORRERY_HEADERS_ALONE "Also compile every public header by itself" ${ORRERY_WERROR})
+if(ORRERY_WERROR)
+  set(common_headers OFF)
+else()
+  set(common_headers ON)
+endif()
+option(ORRERY_COMMON_HEADERS "Parse what nearly every source includes once; off, every source's own includes are tried" ${common_headers})
 option(ORRERY_LTO "Optimize across source files when linking" OFF)
 set(ORRERY_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 
@@ -49,19 +55,23 @@ if(ORRERY_LTO)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
 endif()
 
-# What nearly every source includes, parsed once: a third of the time to compile most of them. Not where warnings are
-# errors, so that every source's own includes are tried there, and since g++ 12 takes what comes from a precompiled header
-# for ours and warns of its library (GCC bug 105329 and its like).
+# What nearly every source includes, parsed once: a third of the time to compile most of them. With further headers as
+# arguments the target has a precompiled header of its own.
 function(orrery_common_headers target)
-  if(ORRERY_WERROR)
+  if(NOT ORRERY_COMMON_HEADERS)
+    return()
+  endif()
+  set(common <fmt/format.h> <algorithm> <array> <cstdint> <map> <optional> <string> <variant> <vector>)
+  if(ARGN)
+    target_precompile_headers(${target} PRIVATE ${common} ${ARGN})
     return()
   endif()
   if(NOT TARGET orrery_common)
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/common.cpp CONTENT "")
     add_library(orrery_common OBJECT ${CMAKE_BINARY_DIR}/common.cpp)
     target_link_libraries(orrery_common PRIVATE orrery_flags fmt::fmt)
-    target_precompile_headers(orrery_common PRIVATE <fmt/format.h> <algorithm> <array> <cstdint> <map> <optional> <string>
-      <variant> <vector>)
+    target_precompile_headers(orrery_common PRIVATE ${common})
+    # g++ 12 takes what comes from a precompiled header for ours and warns of its library (GCC bug 105329 and its like).
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
       target_compile_options(orrery_flags INTERFACE -Wno-stringop-overflow)
     endif()
@@ -85,12 +95,13 @@ function(orrery_module name)
   set_property(GLOBAL APPEND PROPERTY ORRERY_FOLDERS ${ARG_FOLDERS})
 endfunction()
 
-# orrery_program(NAME FOLDER [USES modules…] [LIBS libraries…]): an executable at the top of the build folder.
+# orrery_program(NAME FOLDER [USES modules…] [LIBS libraries…] [HEADERS headers…]): an executable at the top of the build
+# folder. HEADERS: what most of its sources include beside the common ones.
 function(orrery_program name folder)
-  cmake_parse_arguments(ARG "" "" "USES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "USES;LIBS;HEADERS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   add_executable(${name} ${sources})
   list(TRANSFORM ARG_USES PREPEND orrery_)
   target_link_libraries(${name} PRIVATE orrery_flags ${ARG_USES} ${ARG_LIBS})
-  orrery_common_headers(${name})
+  orrery_common_headers(${name} ${ARG_HEADERS})
 endfunction()

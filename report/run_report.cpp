@@ -36,6 +36,31 @@ std::string kernel_rows(const std::vector<RunKernel>& kernels) {
   return text + "\n";
 }
 
+Json to_json(const RunProduct& product, const RunAlgorithm& algorithm) {
+  Json json = {{"algorithm", algorithm.algorithm}};
+  const double us = algorithm.microseconds;
+  const double flops = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
+                       static_cast<double>(product.k) * static_cast<double>(product.batch);
+  json["us"] = us > 0 ? Json(us) : Json(nullptr);
+  json["tflops_per_s"] = us > 0 ? Json(1e-6 * flops / us) : Json(nullptr);
+  if (algorithm.millijoules > 0) json["mj"] = algorithm.millijoules;
+  return json;
+}
+
+Json to_json(const RunProduct& product) {
+  Json json = {{"product", product.product},
+               {"m", product.m},
+               {"n", product.n},
+               {"k", product.k},
+               {"batch", product.batch},
+               {"candidates", product.candidates},
+               {"chosen", to_json(product, product.chosen)}};
+  json["first"] = product.first.algorithm.empty() ? Json(nullptr) : to_json(product, product.first);
+  for (const RunAlgorithm& finalist : product.finalists)
+    json["finalists"].push_back(to_json(product, finalist));
+  return json;
+}
+
 std::string device_rows(const RunDevice& device) {
   std::string text = fmt::format("  {:<22}{}: {} in use, {} of it for libraries\n", "device", device.name,
                                  bytes(device.used_bytes), bytes(device.library_bytes));
@@ -113,6 +138,8 @@ std::string to_json(const RunSummary& run, const Scenario& scenario) {
                       {"graph_steps", run.device.graph_steps},
                       {"plain_steps", run.device.plain_steps}};
     if (!run.device.warnings.empty()) json["device"]["warnings"] = run.device.warnings;
+    for (const RunProduct& product : run.device.products)
+      json["device"]["products"].push_back(to_json(product));
     for (const RunKernel& kernel : run.device.kernels) {
       json["device"]["kernels"].push_back({{"label", kernel.label},
                                            {"instructions", kernel.instructions},

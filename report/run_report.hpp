@@ -17,6 +17,20 @@ struct RunKernel {
   double step_us = 0, alone_us = 0, floor_us = 0;
 };
 
+// An algorithm of a product in words, and what one product takes by it: 0 where that isn't known.
+struct RunAlgorithm {
+  std::string algorithm;
+  double microseconds = 0, millijoules = 0;
+};
+
+struct RunProduct {
+  std::string product;
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  std::int64_t candidates = 0;          // Timed in this run; 0: chosen in an earlier one, or not by time.
+  RunAlgorithm chosen, first;           // `first`: the library's own first offer.
+  std::vector<RunAlgorithm> finalists;  // Timed under sustained load in this run.
+};
+
 // Of a run on GPUs.
 struct RunDevice {
   std::string name;                    // "NVIDIA H200"; empty: a processor.
@@ -27,6 +41,7 @@ struct RunDevice {
   std::string capture_failure;                    // Why not as graphs.
   std::vector<RunKernel> kernels;                 // Where they were timed: largest loss first.
   std::vector<std::string> warnings;              // What worked, but not as well as it could, and why.
+  std::vector<RunProduct> products;
 };
 
 struct RunSummary {

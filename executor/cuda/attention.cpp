@@ -20,7 +20,7 @@ using device::AttentionGrad;
 using device::AttentionShape;
 
 constexpr std::int64_t kWidest = 128;
-constexpr double kMeasuredMs = 50;    // Of each engine, after as much unmeasured.
+constexpr double kHopeless = 1.3;     // Of the fastest: not timed any further.
 constexpr double kWorthwhile = 0.02;  // An engine other than cuDNN's first has to be this much faster.
 
 // As the graphs promise to engines.
@@ -233,7 +233,8 @@ BoundAttention AttentionPlans::bind_scratch(const AttentionPlan& plan, std::span
   return bind(plan, std::move(operands), scratch.data() + at);
 }
 
-std::vector<std::string> AttentionPlans::tune(cudaStream_t stream, std::span<std::byte> scratch) {
+std::vector<std::string> AttentionPlans::tune(cudaStream_t stream, std::span<std::byte> scratch,
+                                              const TuneOptions& options) {
   std::vector<std::string> warnings;
   const auto note = [&warnings](std::string warning) {
     if (!warning.empty()) warnings.push_back(std::move(warning));
@@ -241,19 +242,29 @@ std::vector<std::string> AttentionPlans::tune(cudaStream_t stream, std::span<std
   note(cache_.load());
   const std::size_t skipped = std::min(
       scratch.size(), static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(scratch.data()) & 255));
-  bool any = false;
+  scratch = scratch.subspan(skipped);
+  std::vector<AttentionPlan*> open;
   for (const auto& plan : plans_) {
-    if (plan->microseconds > 0) continue;
-    if (take_kept(*plan)) continue;
-    tune(*plan, stream, scratch.subspan(skipped));
-    any = any || plan->microseconds > 0;
+    const bool fits = operand_bytes(plan->form) <= static_cast<std::int64_t>(scratch.size());
+    if (plan->microseconds == 0 && fits && !take_kept(*plan, options.tuning)) open.push_back(plan.get());
   }
-  if (any) note(cache_.save());
+  if (open.empty()) return warnings;
+  const RandomOperands random;
+  BusyStream busy(stream);
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    options.say(fmt::format("timing attention {} of {}", i + 1, open.size()));
+    random.fill(scratch.first(static_cast<std::size_t>(operand_bytes(open[i]->form))), stream);
+    tune(*open[i], busy, stream, scratch, options);
+  }
+  check(cudaStreamSynchronize(stream), "timing attention");
+  note(cache_.save());
   return warnings;
 }
 
-bool AttentionPlans::take_kept(AttentionPlan& plan) const {
-  const device::CachedAlgorithm* const kept = cache_.find(describe(plan.form));
+bool AttentionPlans::take_kept(AttentionPlan& plan, device::Tuning tuning) const {
+  const std::string form = describe(plan.form);
+  const device::CachedAlgorithm* kept = cache_.find(device::kept_key(form, device::Tuning::kSustained));
+  if (kept == nullptr) kept = cache_.find(device::kept_key(form, tuning));
   if (kept == nullptr || kept->words[0] >= plan.engines()) return false;
   const std::size_t engine = plan.engine();
   if (plan.use_engine(kept->words[0]) && static_cast<std::uint64_t>(plan.engine_id()) == kept->words[1]) {
@@ -264,47 +275,65 @@ bool AttentionPlans::take_kept(AttentionPlan& plan) const {
   return false;
 }
 
-void AttentionPlans::tune(AttentionPlan& plan, cudaStream_t stream, std::span<std::byte> scratch) {
-  const Event before(true), after(true);
-  const auto milliseconds = [&](const BoundAttention& bound, int times) {
-    check(cudaEventRecord(before, stream), "recording an event");
-    for (int i = 0; i < times; ++i) run(bound, stream);
-    check(cudaEventRecord(after, stream), "recording an event");
-    check(cudaEventSynchronize(after), "waiting for attention");
-    return elapsed_ns(before, after) / 1e6;
-  };
+// Engines that run, each bound to scratch, with about what they take; those that are far behind are left out.
+std::vector<AttentionPlans::Engine> AttentionPlans::engines_of(AttentionPlan& plan, BusyStream& busy,
+                                                               cudaStream_t stream,
+                                                               std::span<std::byte> scratch) {
   // Engines that add in order may differ in which order; cuDNN's first is the one that is known to repeat.
   const std::size_t first = plan.engine();
   const std::size_t end =
       plan.form.pass == AttentionPass::kBackwardDeterministic ? first + 1 : plan.engines();
-  const auto filled = static_cast<std::size_t>(operand_bytes(plan.form));
-  if (filled > scratch.size()) return;
-  fill_random(scratch.first(filled), stream);
-  std::size_t best = first;
+  std::vector<Engine> engines;
   double best_ms = 0;
   for (std::size_t engine = first; engine < end; ++engine) {
     if (!plan.use_engine(engine)) continue;
-    const BoundAttention bound = bind_scratch(plan, scratch);
-    if (bound.plan_ == nullptr) continue;
-    milliseconds(bound, 1);
-    const double once = std::max(milliseconds(bound, 3) / 3, 1e-3);
-    const int times = std::clamp(static_cast<int>(kMeasuredMs / once), 1, 1000);
-    milliseconds(bound, times);
-    const double ms = milliseconds(bound, times) / times;
-    if (best_ms == 0 || ms < best_ms * (1 - kWorthwhile)) {
-      best = engine;
-      best_ms = ms;
-    }
+    auto bound = std::make_shared<BoundAttention>(bind_scratch(plan, scratch));
+    if (bound->plan_ == nullptr) continue;
+    Engine made{engine, {}};
+    made.work.launch = [this, &plan, engine, bound, stream] {
+      plan.use_engine(engine);  // A binding runs by whichever engine its plan has.
+      run(*bound, stream);
+    };
+    busy.time(made.work, 1);  // May load kernels.
+    made.work.ms = std::max(busy.time(made.work, 3), 1e-3);
+    if (best_ms == 0 || made.work.ms < best_ms) best_ms = made.work.ms;
+    engines.push_back(std::move(made));
   }
-  if (!plan.use_engine(best))
+  std::erase_if(engines, [&](const Engine& x) { return x.work.ms > best_ms * kHopeless; });
+  return engines;
+}
+
+void AttentionPlans::tune(AttentionPlan& plan, BusyStream& busy, cudaStream_t stream,
+                          std::span<std::byte> scratch, const TuneOptions& options) {
+  const std::size_t first = plan.engine();
+  const std::vector<Engine> engines = engines_of(plan, busy, stream, scratch);
+  if (!engines.empty()) {
+    std::vector<Work> works;
+    for (const Engine& engine : engines) works.push_back(engine.work);
+    // Engines take seconds to compile, in which the GPU rests: it is warmed up for each form.
+    busy.fill_with(works.front());
+    if (works.size() > 1) busy.keep_busy(options.warm_up_ms);
+    const std::vector<TurnTime> turns = busy.compete(works, options.turn_ms, options.rounds);
+    busy.fill_with({});
+    check(cudaStreamSynchronize(stream), "timing attention");
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < turns.size(); ++i) {
+      const double worthwhile = best == 0 && engines[0].index == first ? 1 - kWorthwhile : 1;
+      if (turns[i].ms < turns[best].ms * worthwhile) best = i;
+    }
+    if (!plan.use_engine(engines[best].index))
+      fail(ErrorKind::kRuntime, "cuDNN can't compile {} a second time", describe(plan.form));
+    plan.microseconds = turns[best].ms * 1000;
+    device::CachedAlgorithm kept;
+    kept.words[0] = engines[best].index;
+    kept.words[1] = static_cast<std::uint64_t>(plan.engine_id());
+    kept.microseconds = plan.microseconds;
+    if (engines[0].index == first) kept.first_microseconds = turns[0].ms * 1000;
+    cache_.put(device::kept_key(describe(plan.form), options.tuning), kept);
+    return;
+  }
+  if (!plan.use_engine(first))
     fail(ErrorKind::kRuntime, "cuDNN can't compile {} a second time", describe(plan.form));
-  plan.microseconds = best_ms * 1000;
-  if (best_ms == 0) return;
-  device::CachedAlgorithm kept;
-  kept.words[0] = best;
-  kept.words[1] = static_cast<std::uint64_t>(plan.engine_id());
-  kept.microseconds = plan.microseconds;
-  cache_.put(describe(plan.form), kept);
 }
 
 }  // namespace orrery::cuda

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "executor/cuda/attention_graph.hpp"
+#include "executor/cuda/busy_stream.hpp"
+#include "executor/cuda/tune_options.hpp"
 #include "executor/device/algorithm_cache.hpp"
 
 namespace orrery::cuda {
@@ -63,10 +65,11 @@ class AttentionPlans {
   std::optional<AttentionId> prepare(const device::AttentionShape& shape, DType dtype, AttentionPass pass);
   const std::string& refusal() const { return refusal_; }
 
-  // Optional: times every engine that cuDNN offers and takes the fastest, or what an earlier run took. Before
-  // workspace_bytes() and bind(). Forms whose operands don't fit into scratch keep cuDNN's first. What
-  // scratch held is lost. Returns warnings.
-  std::vector<std::string> tune(cudaStream_t stream, std::span<std::byte> scratch);
+  // Optional: times every engine that cuDNN offers, those near the fastest in turns on a busy GPU, and takes
+  // the fastest, or what an earlier run took. Before workspace_bytes() and bind(). Forms whose operands don't
+  // fit into scratch keep cuDNN's first. What scratch held is lost. Returns warnings.
+  std::vector<std::string> tune(cudaStream_t stream, std::span<std::byte> scratch,
+                                const TuneOptions& options = {});
 
   // cuDNN's and ours together. The deterministic backward pass needs 2 · b · heads · s² bytes and more.
   std::int64_t workspace_bytes(AttentionId id) const;
@@ -82,8 +85,15 @@ class AttentionPlans {
   std::vector<AttentionTime> times() const;
 
  private:
-  bool take_kept(AttentionPlan& plan) const;
-  void tune(AttentionPlan& plan, cudaStream_t stream, std::span<std::byte> scratch);
+  struct Engine {
+    std::size_t index = 0;
+    Work work;
+  };
+  bool take_kept(AttentionPlan& plan, device::Tuning tuning) const;
+  std::vector<Engine> engines_of(AttentionPlan& plan, BusyStream& busy, cudaStream_t stream,
+                                 std::span<std::byte> scratch);
+  void tune(AttentionPlan& plan, BusyStream& busy, cudaStream_t stream, std::span<std::byte> scratch,
+            const TuneOptions& options);
   BoundAttention bind(const AttentionPlan& plan,
                       std::vector<std::pair<AttentionOperand, const void*>> operands,
                       std::byte* workspace) const;

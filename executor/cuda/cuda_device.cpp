@@ -41,7 +41,7 @@ void CudaDevice::perform(std::span<const device::Launch> launches) {
   const OwnStream stream;
   Launcher launcher(name_, "");
   for (const device::Launch& launch : launches) launcher.add(launch, 0);
-  launcher.ready({stream}, false);
+  launcher.ready({stream}, nullptr);
   for (std::size_t i = 0; i < launches.size(); ++i) launcher.perform(i);
   check(cudaStreamSynchronize(stream), "running kernels");
 }

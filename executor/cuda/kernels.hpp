@@ -53,7 +53,7 @@ std::int64_t workspace_bytes(const device::CrossEntropy&);
 std::int64_t workspace_bytes(const device::SumSquares&);
 std::int64_t workspace_bytes(const device::Quantize&);
 
-// kernels_norm.cu, kernels_norm_grad.cu
+// kernels_norm.cu, kernels_norm_grad.cu, kernels_norm_grad_read.cu
 void launch(const device::Norm&, const std::byte* table, std::byte* workspace, Stream stream);
 void launch(const device::NormGrad&, const std::byte* table, std::byte* workspace, Stream stream);
 // kernels_rope.cu

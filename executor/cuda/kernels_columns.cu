@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kSumGroups* kWarp)
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + lane;
   float sum = 0;
   if (column < width) {
-#pragma unroll 8
+#pragma unroll 4
     for (std::int64_t row = group; row < count; row += kSumGroups) sum += partials[row * width + column];
   }
   sums[group][lane] = sum;

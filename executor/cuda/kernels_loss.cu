@@ -1,6 +1,7 @@
 // Cross-entropy over rows of logits, a block for each. Rows of any length are read by 16 bytes: what lies
 // before the first aligned address and after the last is read element by element.
 
+#include <algorithm>
 #include <cmath>
 
 #include "executor/cuda/kernels.hpp"
@@ -73,6 +74,21 @@ struct Labels {
   }
 };
 
+// ln Σ e^x of the block's row, from what each thread has seen of it.
+template <int kWarps>
+__device__ __forceinline__ float log_sum(const Exponentials& seen, float* shared) {
+  const float top = block_max<kWarps>(seen.top, shared);
+  const float sum = block_sum<kWarps>(seen.sum * exp2_fast(seen.top - top), shared);
+  // Σ e^(x) = 2^top · sum.
+  return static_cast<float>(static_cast<double>(top) * 0.69314718055994531 + log(static_cast<double>(sum)));
+}
+
+// 0 where another rank has it.
+template <class T>
+__device__ __forceinline__ double logit_of(const T* row, std::int64_t label, std::int64_t vocab) {
+  return label >= 0 && label < vocab ? static_cast<double>(to_float(row[label])) : 0.0;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kLossThreads)
     cross_entropy_kernel(const T* logits, Labels labels, std::int64_t vocab, std::int64_t real, float* lse,
@@ -80,17 +96,10 @@ __global__ void __launch_bounds__(kLossThreads)
   __shared__ float shared[kLossWarps];
   const std::int64_t token = blockIdx.x;
   const T* const row = logits + token * vocab;
-  const Exponentials seen = exponentials_of(row, real);
-  const float top = block_max<kLossWarps>(seen.top, shared);
-  const float sum = block_sum<kLossWarps>(seen.sum * exp2_fast(seen.top - top), shared);
+  const float of_row = log_sum<kLossWarps>(exponentials_of(row, real), shared);
   if (threadIdx.x != 0) return;
-  // Σ e^(x) = 2^top · sum.
-  const double log_sum = static_cast<double>(top) * 0.69314718055994531 + log(static_cast<double>(sum));
-  const float rounded_sum = static_cast<float>(log_sum);
-  lse[token] = rounded_sum;
-  const std::int64_t label = labels.of(token);
-  const double of_label = label >= 0 && label < vocab ? static_cast<double>(to_float(row[label])) : 0.0;
-  losses[token] = static_cast<double>(rounded_sum) - of_label;
+  lse[token] = of_row;
+  losses[token] = static_cast<double>(of_row) - logit_of(row, labels.of(token), vocab);
 }
 
 constexpr int kMeanThreads = 1024;
@@ -132,31 +141,88 @@ struct GradOfRow {
   }
 };
 
-// `wide`: logits and their gradient lie equally within 16 bytes.
-template <class T>
+// Blocks go over memory in its order, some of a row each: as a copy does it. `wide`: whole vectors, which lie
+// at multiples of 16 bytes.
+constexpr int kGradUnroll = 4;
+
+template <class T, int N>
 __global__ void __launch_bounds__(kLossThreads)
     cross_entropy_grad_kernel(const T* logits, T* dlogits, Labels labels, std::int64_t vocab,
-                              std::int64_t real, const float* lse, float weight, bool wide) {
-  constexpr int N = kWide<T>, kUnroll = 2;
+                              std::int64_t real, const float* lse, float weight, unsigned blocks_of_row) {
   constexpr std::int64_t kStride = static_cast<std::int64_t>(kLossThreads) * N;
-  const std::int64_t token = blockIdx.x;
+  const std::int64_t token = blockIdx.x / blocks_of_row;
   const GradOfRow<T> row = {
       logits + token * vocab, dlogits + token * vocab, lse[token], weight, labels.of(token), real};
-  Span span = wide_part(row.from, vocab);
-  if (!wide) span = {vocab, vocab};
-  for (std::int64_t i = threadIdx.x; i < span.head; i += kLossThreads)
-    row.template write<1>(i, load_packed<1>(row.from + i));
-  std::int64_t i = span.head + static_cast<std::int64_t>(threadIdx.x) * N;
-  for (; i + (kUnroll - 1) * kStride < span.end; i += kUnroll * kStride) {
-    Packed<T, N> x[kUnroll];
+  const std::int64_t first =
+      blockIdx.x % blocks_of_row * (kGradUnroll * kStride) + static_cast<std::int64_t>(threadIdx.x) * N;
+  Packed<T, N> x[kGradUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) x[u] = load_packed<N>(row.from + i + u * kStride);
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) row.template write<N>(i + u * kStride, x[u]);
+  for (int u = 0; u < kGradUnroll; ++u) {
+    if (first + u * kStride < vocab) x[u] = load_packed<N>(row.from + first + u * kStride);
   }
-  for (; i < span.end; i += kStride) row.template write<N>(i, load_packed<N>(row.from + i));
-  for (i = span.end + threadIdx.x; i < vocab; i += kLossThreads)
-    row.template write<1>(i, load_packed<1>(row.from + i));
+#pragma unroll
+  for (int u = 0; u < kGradUnroll; ++u) {
+    if (first + u * kStride < vocab) row.template write<N>(first + u * kStride, x[u]);
+  }
+}
+
+// ---- Both at once. What fits of a row stays in shared memory, as 16-byte vectors that the thread which has
+// read one reads again; the rest is read a second time, which the cache has.
+
+// What a multiprocessor has for its blocks, less what each needs beside.
+constexpr int kMostShared = 222 * 1024;
+
+// What of a vector of logits counts: all, or what lies before `real`.
+template <int N>
+__device__ __forceinline__ void add_real(Exponentials& seen, const Floats<N>& x, int entry, int real) {
+  if (entry + N <= real) return seen.add(x);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (entry + i < real) seen.add(Floats<1>{{x.at[i]}});
+  }
+}
+
+// REQUIRES: whole vectors, which lie at multiples of 16 bytes, as the gradient's do. `kept`: how many stay.
+template <class T, int kThreads, int kBlocks, int kUnroll>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    cross_entropy_both_kernel(const T* logits, T* dlogits, Labels labels, int vocab, int real, int kept,
+                              float weight, float* lse, double* losses) {
+  constexpr int N = kWide<T>;
+  using Vector = Packed<T, N>;
+  extern __shared__ std::byte memory[];
+  __shared__ float shared[kThreads / kWarp];
+  auto* const vectors = reinterpret_cast<Vector*>(memory);
+  const std::int64_t token = blockIdx.x;
+  const T* const row = logits + token * vocab;
+  const std::int64_t label = labels.of(token);
+  const int count = vocab / N, thread = static_cast<int>(threadIdx.x);
+  const double of_label = thread == 0 ? logit_of(row, label, vocab) : 0;  // Before anybody writes over it.
+
+  Exponentials seen;
+  const auto see = [&](int i, const Vector& x) {
+    if (i < kept) vectors[i] = x;
+    add_real<N>(seen, unpack<N>(x), i * N, real);
+  };
+  int i = thread;
+  for (; i + (kUnroll - 1) * kThreads < count; i += kUnroll * kThreads) {
+    Vector x[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) x[u] = load_packed<N>(row + (i + u * kThreads) * N);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) see(i + u * kThreads, x[u]);
+  }
+  for (; i < count; i += kThreads) see(i, load_packed<N>(row + i * N));
+
+  const float of_row = log_sum<kThreads / kWarp>(seen, shared);
+  if (thread == 0) {
+    lse[token] = of_row;
+    losses[token] = static_cast<double>(of_row) - of_label;
+  }
+  const GradOfRow<T> grad = {row, dlogits + token * vocab, of_row, weight, label, real};
+#pragma unroll kUnroll
+  for (i = thread; i < kept; i += kThreads) grad.template write<N>(i * N, vectors[i]);
+#pragma unroll kUnroll
+  for (; i < count; i += kThreads) grad.template write<N>(i * N, load_packed<N>(row + i * N));
 }
 
 Labels labels_of(const device::Array& labels, std::int64_t first_entry) {
@@ -169,39 +235,87 @@ std::int64_t real_of(std::int64_t real, std::int64_t vocab) {
   return real < 0 ? 0 : (real < vocab ? real : vocab);
 }
 
+// Whether one kernel does both; else one does after the other.
+bool takes_rows(const device::CrossEntropy& c) {
+  const std::int64_t vector = 16 / size_bytes(c.logits.dtype);
+  return c.dlogits && c.vocab % vector == 0 && c.vocab < (std::int64_t{1} << 30) &&
+         all_aligned({c.logits.data, c.dlogits.data});
+}
+
+template <class T, int kThreads, int kBlocks, int kUnroll>
+void launch_rows(const device::CrossEntropy& c, double* losses, Stream stream) {
+  const auto kernel = cross_entropy_both_kernel<T, kThreads, kBlocks, kUnroll>;
+  const auto vocab = static_cast<int>(c.vocab);
+  const int kept = std::min(vocab / kWide<T>, kMostShared / 16);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared);
+  kernel<<<static_cast<unsigned>(c.tokens), kThreads, static_cast<std::size_t>(kept) * 16, stream>>>(
+      typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels_of(c.labels, c.first_entry), vocab,
+      static_cast<int>(real_of(c.real, c.vocab)), kept, static_cast<float>(1 / c.tokens_of_mean), c.lse,
+      losses);
+}
+
+// As many rows at a time as shared memory has room for: one reads while another writes.
+void launch_both(const device::CrossEntropy& c, double* losses, Stream stream) {
+  with_type(c.logits.dtype, "cross_entropy", [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const std::int64_t bytes = c.vocab * size_bytes(c.logits.dtype);
+    if (bytes <= kMostShared / 3) {
+      launch_rows<T, 512, 3, 4>(c, losses, stream);
+    } else if (bytes <= kMostShared / 2) {
+      launch_rows<T, 1024, 2, 2>(c, losses, stream);
+    } else {
+      launch_rows<T, 1024, 1, 4>(c, losses, stream);
+    }
+  });
+  check_launch("cross_entropy with its gradient");
+}
+
+void launch_loss(const device::CrossEntropy& c, double* losses, Stream stream) {
+  const Labels labels = labels_of(c.labels, c.first_entry);
+  with_type(c.logits.dtype, "cross_entropy", [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    cross_entropy_kernel<T><<<static_cast<unsigned>(c.tokens), kLossThreads, 0, stream>>>(
+        typed<const T>(c.logits.data), labels, c.vocab, real_of(c.real, c.vocab), c.lse, losses);
+  });
+  check_launch("cross_entropy");
+}
+
 }  // namespace
 
 std::int64_t workspace_bytes(const device::CrossEntropy& c) { return c.tokens * 8; }
 
 void launch(const device::CrossEntropy& c, const std::byte*, std::byte* workspace, Stream stream) {
   auto* const losses = typed<double>(workspace);
-  if (c.tokens > 0) {
-    const Labels labels = labels_of(c.labels, c.first_entry);
-    with_type(c.logits.dtype, "cross_entropy", [&](auto tag) {
-      using T = typename decltype(tag)::Type;
-      cross_entropy_kernel<T><<<static_cast<unsigned>(c.tokens), kLossThreads, 0, stream>>>(
-          typed<const T>(c.logits.data), labels, c.vocab, real_of(c.real, c.vocab), c.lse, losses);
-    });
-    check_launch("cross_entropy");
-  }
+  const bool both = takes_rows(c);
+  if (c.tokens > 0) both ? launch_both(c, losses, stream) : launch_loss(c, losses, stream);
   with_type(c.loss.dtype, "cross_entropy", [&](auto tag) {
     using L = typename decltype(tag)::Type;
     loss_mean<L><<<1, kMeanThreads, 0, stream>>>(losses, c.tokens, c.tokens_of_mean, typed<L>(c.loss.data));
   });
   check_launch("cross_entropy's mean");
+  if (!c.dlogits || both) return;
+  launch(device::CrossEntropyGrad{c.tokens, c.vocab, c.real, c.first_entry, c.tokens_of_mean, c.logits,
+                                  c.labels, c.lse, c.dlogits},
+         nullptr, workspace, stream);
 }
 
 void launch(const device::CrossEntropyGrad& c, const std::byte*, std::byte*, Stream stream) {
   if (c.tokens == 0 || c.vocab == 0) return;
   const Labels labels = labels_of(c.labels, c.first_entry);
   const auto weight = static_cast<float>(1 / c.tokens_of_mean);
-  const bool wide = reinterpret_cast<std::uintptr_t>(c.logits.data) % 16 ==
-                    reinterpret_cast<std::uintptr_t>(c.dlogits.data) % 16;
   with_type(c.logits.dtype, "cross_entropy_grad", [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    cross_entropy_grad_kernel<T><<<static_cast<unsigned>(c.tokens), kLossThreads, 0, stream>>>(
-        typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels, c.vocab, real_of(c.real, c.vocab),
-        c.lse, weight, wide);
+    const auto launch_by = [&](auto kernel, std::int64_t in_access) {
+      const std::int64_t of_row = divide_up(c.vocab, in_access * kLossThreads * kGradUnroll);
+      kernel<<<static_cast<unsigned>(c.tokens * of_row), kLossThreads, 0, stream>>>(
+          typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels, c.vocab, real_of(c.real, c.vocab),
+          c.lse, weight, static_cast<unsigned>(of_row));
+    };
+    if (c.vocab % kWide<T> == 0 && all_aligned({c.logits.data, c.dlogits.data})) {
+      launch_by(cross_entropy_grad_kernel<T, kWide<T>>, kWide<T>);
+    } else {
+      launch_by(cross_entropy_grad_kernel<T, 1>, 1);
+    }
   });
   check_launch("cross_entropy_grad");
 }

@@ -1,6 +1,11 @@
-// Gradients of norms. One pass over memory where a row fits into a block's registers: blocks go over rows,
-// with the next row on its way while one is worked on, and keep sums for the weight and the bias. Other rows
-// take a pass for dx and the rows' statistics, then one for the columns' sums.
+// Gradients of norms, in one pass over memory: a group of full warps holds a row, one 16-byte access of each
+// array to a thread, while the next row is on its way. A block on each multiprocessor goes over rows and
+// keeps their sums for the weight and the bias in registers. What limits it is instructions, so that an
+// element takes few. Rows that don't fit are left to kernels_norm_grad_read.cu.
+
+#include "executor/cuda/kernels_norm_grad.cuh"
+
+#include <algorithm>
 
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/kernels_columns.cuh"
@@ -8,412 +13,259 @@
 namespace orrery::cuda {
 namespace {
 
-template <class T>
-struct GradArrays {
-  const T *x, *weight, *dy, *residual;
-  T* dx;
-  float *dweight, *dbias;  // Partial rows, one for each block; or none.
-  std::int64_t rows;
-  int width;
-  float epsilon;
-};
-
-// kCount sums over a group of kWarps warps. `shared` changes from call to call between two places, so that
-// one barrier is enough: who writes a place again has been through the barrier of the other.
-constexpr int kMostSums = 3;
-
-template <int kWarps, int kCount>
-__device__ __forceinline__ void group_sums(float (&x)[kCount], float (*shared)[kMostSums]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) x[i] = warp_sum(x[i]);
-  if constexpr (kWarps > 1) {
-    if (threadIdx.x % kWarp == 0) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) shared[threadIdx.x / kWarp][i] = x[i];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      x[i] = shared[0][i];
-#pragma unroll
-      for (int warp = 1; warp < kWarps; ++warp) x[i] += shared[warp][i];
-    }
-  }
+// Warps of a block. A layer norm's sums are twice as many, and leave registers for half as many threads.
+constexpr int held_warps(bool layer) { return layer ? 16 : 32; }
+// Groups of a block; each has a barrier of its own, of which there are 15 beside __syncthreads().
+constexpr int held_groups(int warps, bool layer) {
+  return warps == 1 ? held_warps(layer) : std::min(held_warps(layer) / warps, 15);
 }
 
-// What a row's gradient needs of its sums.
-struct RowFactors {
-  float mean, scale, level, along;  // dx = scale · (w dy − level − along · (x − mean) · scale)
+// Two places for the sums of each warp, used in turns, so that one barrier is enough: who writes a place
+// again has been through the barrier of the other.
+struct alignas(16) Places {
+  float2 of[2][held_warps(false)];
 };
 
-// kGroup threads to a row, kVectors accesses each; a warp, of which a block has four, or a block.
-template <int kGroup>
-inline constexpr int kGradThreads = kGroup == kWarp ? 4 * kWarp : kGroup;
-// Threads of a multiprocessor: as many as registers allow.
-template <int kVectors>
-inline constexpr int kResidentThreads = kVectors == 1   ? 640
-                                        : kVectors == 2 ? 512
-                                                        : 384;
-template <int kGroup, int kVectors>
-inline constexpr int kGradBlocks =
-    kResidentThreads<kVectors> / kGradThreads<kGroup> > 0 ? kResidentThreads<kVectors> / kGradThreads<kGroup>
-                                                          : 1;
+// Two sums over a group's warps, to all of its threads.
+template <int kWarps>
+__device__ __forceinline__ float2 group_sums(float first, float second, int turn, Places& places) {
+  // Each half of the warp takes one of them.
+  const bool upper = threadIdx.x % kWarp >= kWarp / 2;
+  float sum = upper ? second : first;
+  sum += __shfl_xor_sync(kAllLanes, upper ? first : second, kWarp / 2);
+#pragma unroll
+  for (int lane = kWarp / 4; lane > 0; lane /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lane);
+  if constexpr (kWarps == 1) {
+    return {__shfl_sync(kAllLanes, sum, 0), __shfl_sync(kAllLanes, sum, kWarp / 2)};
+  }
+  float2* const of_block = places.of[turn];
+  if (threadIdx.x % (kWarp / 2) == 0) {
+    float2& place = of_block[threadIdx.x / kWarp];
+    (upper ? place.y : place.x) = sum;
+  }
+  const unsigned group = threadIdx.x / (kWarps * kWarp);
+  __barrier_sync_count(group + 1, kWarps * kWarp);
+  const float2* const of_group = of_block + group * kWarps;
+  float2 sums = of_group[0];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) {
+    sums.x += of_group[warp].x;
+    sums.y += of_group[warp].y;
+  }
+  return sums;
+}
 
-template <class T, int kVectors>
-struct Row {
-  Packed<T, kWide<T>> x[kVectors], dy[kVectors];
+template <class T>
+struct HeldRow {
+  Packed<T, kWide<T>> x, dy;
 };
 
-template <class T, int kGroup, int kVectors, bool kLayer>
+// Keeps the compiler from holding what was made of these bytes, as floats in twice the registers, until it is
+// made of them again.
+template <class Vector>
+__device__ __forceinline__ void make_again(Vector& vector) {
+  static_assert(sizeof(Vector) == sizeof(uint4));
+  uint4& words = reinterpret_cast<uint4&>(vector);
+  asm volatile("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
+}
+
+template <class T, int kWarps, bool kLayer>
 class HeldGrad {
  public:
-  static constexpr int N = kWide<T>, kWarps = kGroup / kWarp, kRows = kGradThreads<kGroup> / kGroup;
+  static constexpr int N = kWide<T>, kGroup = kWarps * kWarp, kGroups = held_groups(kWarps, kLayer);
+  static constexpr int kThreads = kGroups * kGroup;
+  static constexpr int kPlane = kThreads + kWarp / N;  // Of sums: no bank twice, for writing and for reading.
+  static constexpr int kShared = N * kPlane;
 
-  __device__ __forceinline__ explicit HeldGrad(const GradArrays<T>& arrays)
-      : a(arrays), lane(static_cast<int>(threadIdx.x) % kGroup) {}
-
-  __device__ __forceinline__ int column(int v) const { return (v * kGroup + lane) * N; }
-  __device__ __forceinline__ bool inside(int v) const { return column(v) < a.width; }
-
-  __device__ __forceinline__ void read(Row<T, kVectors>& to, std::int64_t row) const {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!inside(v) || row >= a.rows) continue;
-      to.x[v] = load_packed<N>(a.x + row * a.width + column(v));
-      to.dy[v] = load_packed<N>(a.dy + row * a.width + column(v));
+  // `shared`: kShared floats.
+  __device__ __forceinline__ HeldGrad(const GradArrays<T>& arrays, float* shared)
+      : a(arrays),
+        column(static_cast<int>(threadIdx.x) % kGroup * N),
+        inside(column < arrays.width),
+        weights(shared) {
+    for (int c = static_cast<int>(threadIdx.x); c < kGroup * N; c += kThreads) {
+      weights[c] = c >= a.width ? 0.0f : a.weight == nullptr ? 1.0f : to_float(a.weight[c]);
     }
+    __syncthreads();
   }
 
-  __device__ __forceinline__ Floats<N> scaled(const Row<T, kVectors>& row, int v) const {
-    Floats<N> d = unpack<N>(row.dy[v]);
-    if (a.weight != nullptr) {
-      const Floats<N> w = load<N>(a.weight + column(v));  // From the first cache.
-#pragma unroll
-      for (int i = 0; i < N; ++i) d.at[i] *= w.at[i];
-    }
-    return d;
+  __device__ __forceinline__ HeldRow<T> read(std::int64_t row) const {
+    HeldRow<T> held = {};
+    if (!inside || row >= a.rows) return held;
+    const std::int64_t from = row * a.width + column;
+    held.x = load_packed<N>(a.x + from);
+    held.dy = load_packed<N>(a.dy + from);
+    return held;
   }
 
-  // `shared`: two places of sums; `turn` says which is next.
-  __device__ __forceinline__ RowFactors factors(const Row<T, kVectors>& row,
-                                                float (*shared)[kWarps][kMostSums], int& turn) const {
-    const float count = static_cast<float>(a.width);
-    float mean = 0;
+  // dx = scale · (w dy − level − along · normed) + residual, normed = (x − mean) · scale.
+  __device__ __forceinline__ void work(HeldRow<T> held, std::int64_t row, Places& places) {
+    const float share = 1.0f / static_cast<float>(a.width);
+    Packed<T, N> more = {};  // Asked for before the sums, whose time it then takes to come.
+    if (inside && a.residual != nullptr) more = load_packed<N>(a.residual + row * a.width + column);
+    float mean = 0, level = 0;
     if constexpr (kLayer) {
-      float sums[1] = {0};
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if (!inside(v)) continue;
-        const Floats<N> x = unpack<N>(row.x[v]);
-#pragma unroll
-        for (int i = 0; i < N; ++i) sums[0] += x.at[i];
-      }
-      group_sums<kWarps>(sums, shared[turn]);
-      turn ^= 1;
-      mean = sums[0] / count;
-    }
-    float sums[kLayer ? 3 : 2] = {};  // (x − mean)², w dy (x − mean), w dy
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!inside(v)) continue;
-      const Floats<N> x = unpack<N>(row.x[v]), d = scaled(row, v);
+      const Floats<N> x = unpack<N>(held.x), dy = unpack<N>(held.dy), weight = load<N>(weights + column);
+      float of_x = 0, of_dy = 0;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const float off = x.at[i] - mean;
-        sums[0] = fmaf(off, off, sums[0]);
-        sums[1] = fmaf(d.at[i], off, sums[1]);
-        if constexpr (kLayer) sums[2] += d.at[i];
+        of_x += x.at[i];
+        of_dy = fmaf(dy.at[i], weight.at[i], of_dy);
       }
+      const float2 means = group_sums<kWarps>(of_x, of_dy, turn ^= 1, places);
+      mean = means.x * share;
+      level = means.y * share;
     }
-    group_sums<kWarps>(sums, shared[turn]);
-    turn ^= 1;
-    const float scale = rsqrtf(sums[0] / count + a.epsilon);
-    float level = 0;
-    if constexpr (kLayer) level = sums[2] / count;
-    return {mean, scale, level, sums[1] * scale / count};
-  }
-
-  // Asked for before the sums, whose time it then takes to come.
-  __device__ __forceinline__ void read_residual(Packed<T, N> (&to)[kVectors], std::int64_t row) const {
-    if (a.residual == nullptr) return;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (inside(v)) to[v] = load_packed<N>(a.residual + row * a.width + column(v));
-    }
-  }
-
-  __device__ __forceinline__ void write(const Row<T, kVectors>& row, const Packed<T, N> (&residual)[kVectors],
-                                        const RowFactors& f, std::int64_t at) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!inside(v)) continue;
-      const Floats<N> x = unpack<N>(row.x[v]), dy = unpack<N>(row.dy[v]), d = scaled(row, v);
-      Floats<N> result = {};
-      if (a.residual != nullptr) result = unpack<N>(residual[v]);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float normed = (x.at[i] - f.mean) * f.scale;
-        dweight[v].at[i] = fmaf(dy.at[i], normed, dweight[v].at[i]);
-        if constexpr (kLayer) dbias[v].at[i] += dy.at[i];
-        result.at[i] = fmaf(f.scale, fmaf(-normed, f.along, d.at[i] - f.level), result.at[i]);
-      }
-      store(a.dx + at * a.width + column(v), result);
-    }
-  }
-
-  // A block's warps one after the other into `sums`, then all of it to the block's partial row.
-  __device__ __forceinline__ void finish(const Floats<N> (&mine)[kVectors], float* partials,
-                                         float* sums) const {
-    float* const to = partials + static_cast<std::int64_t>(blockIdx.x) * a.width;
-    if constexpr (kRows == 1) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if (inside(v)) store(to + column(v), mine[v]);
-      }
-    } else {
-      for (int turn = 0; turn < kRows; ++turn) {
-        __syncthreads();
-        if (static_cast<int>(threadIdx.x) / kGroup != turn) continue;
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-          for (int i = 0; i < N; ++i) {
-            float& sum = sums[(v * N + i) * kGroup + lane];
-            sum = turn == 0 ? mine[v].at[i] : sum + mine[v].at[i];
-          }
-        }
-      }
-      __syncthreads();
-      for (int c = static_cast<int>(threadIdx.x); c < a.width; c += kGradThreads<kGroup>) {
-        const int vector = c / N;
-        to[c] = sums[(vector / kGroup * N + c % N) * kGroup + vector % kGroup];
-      }
-    }
-  }
-
-  const GradArrays<T>& a;
-  const int lane;
-  Floats<N> dweight[kVectors] = {}, dbias[kVectors] = {};
-};
-
-template <class T, int kGroup, int kVectors, bool kLayer>
-__global__ void __launch_bounds__(kGradThreads<kGroup>, (kGradBlocks<kGroup, kVectors>))
-    norm_grad_held(const GradArrays<T> a) {
-  using Held = HeldGrad<T, kGroup, kVectors, kLayer>;
-  __shared__ float shared[2][Held::kWarps][kMostSums];
-  __shared__ float sums[Held::kRows == 1 ? 1 : kVectors * Held::N * kGroup];
-  Held held(a);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * Held::kRows;
-  std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * Held::kRows + threadIdx.x / kGroup;
-  int turn = 0;
-  Row<T, kVectors> row, next;
-  held.read(row, at);
-  for (; at < a.rows; at += stride) {
-    held.read(next, at + stride);
-    Packed<T, Held::N> residual[kVectors];
-    held.read_residual(residual, at);
-    const RowFactors factors = held.factors(row, shared, turn);
-    held.write(row, residual, factors, at);
-    row = next;
-  }
-  if (a.dweight != nullptr) held.finish(held.dweight, a.dweight, sums);
-  if (kLayer && a.dbias != nullptr) held.finish(held.dbias, a.dbias, sums);
-}
-
-// ---- Any width.
-
-constexpr int kReadThreads = 256;
-
-// dx, and (mean, scale) of each row for the columns' sums.
-template <class T, int N>
-__global__ void __launch_bounds__(kReadThreads)
-    norm_grad_read(const GradArrays<T> a, bool layer, float2* statistics) {
-  __shared__ float shared[kReadThreads / kWarp];
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * a.width;
-  const int first = static_cast<int>(threadIdx.x) * N;
-  constexpr int kStride = kReadThreads * N, kWarps = kReadThreads / kWarp;
-  const float count = static_cast<float>(a.width);
-  float mean = 0;
-  if (layer) {
-    float sum = 0;
-    for (int c = first; c < a.width; c += kStride) {
-      const Floats<N> x = load<N>(a.x + begin + c);
-#pragma unroll
-      for (int i = 0; i < N; ++i) sum += x.at[i];
-    }
-    mean = block_sum<kWarps>(sum, shared) / count;
-  }
-  const auto scaled = [&](int c) {
-    Floats<N> d = load<N>(a.dy + begin + c);
-    if (a.weight == nullptr) return d;
-    const Floats<N> w = load<N>(a.weight + c);
-#pragma unroll
-    for (int i = 0; i < N; ++i) d.at[i] *= w.at[i];
-    return d;
-  };
-  float squares = 0, dot = 0, all = 0;
-  for (int c = first; c < a.width; c += kStride) {
-    const Floats<N> x = load<N>(a.x + begin + c), d = scaled(c);
+    const float2 sums = row_sums(held, mean, places);
+    make_again(held.x);
+    make_again(held.dy);
+    const float scale = rsqrtf(fmaf(sums.x, share, a.epsilon));
+    const float along = -scale * scale * scale * sums.y * share;  // Of x − mean.
+    const Floats<N> x = unpack<N>(held.x), dy = unpack<N>(held.dy), residual = unpack<N>(more),
+                    weight = load<N>(weights + column);
+    Floats<N> dx;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float off = x.at[i] - mean;
-      squares = fmaf(off, off, squares);
-      dot = fmaf(d.at[i], off, dot);
-      all += d.at[i];
+      dweight.at[i] = fmaf(off * dy.at[i], scale, dweight.at[i]);
+      float whole = dy.at[i] * weight.at[i];
+      if constexpr (kLayer) {
+        dbias.at[i] += dy.at[i];
+        whole -= level;
+      }
+      dx.at[i] = fmaf(scale, whole, fmaf(along, off, residual.at[i]));
+    }
+    if (inside) store(a.dx + row * a.width + column, dx);
+  }
+
+  // Adds up a column's sums of all groups, in order, into the block's row of `partials`, if any.
+  __device__ __forceinline__ void finish(const Floats<N>& mine, float* partials) const {
+    if (partials == nullptr) return;
+    float* const sums = weights;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i * kPlane + threadIdx.x] = mine.at[i];
+    __syncthreads();
+    for (int c = static_cast<int>(threadIdx.x); c < a.width; c += kThreads) {
+      const float* const from = sums + c % N * kPlane + c / N;
+      float sum = from[0];
+#pragma unroll
+      for (int group = 1; group < kGroups; ++group) sum += from[group * kGroup];
+      partials[static_cast<std::int64_t>(blockIdx.x) * a.width + c] = sum;
     }
   }
-  squares = block_sum<kWarps>(squares, shared);
-  dot = block_sum<kWarps>(dot, shared);
-  const float level = layer ? block_sum<kWarps>(all, shared) / count : 0.0f;
-  const float scale = rsqrtf(squares / count + a.epsilon), along = dot * scale / count;
-  if (threadIdx.x == 0) statistics[blockIdx.x] = make_float2(mean, scale);
-  for (int c = first; c < a.width; c += kStride) {
-    const Floats<N> x = load<N>(a.x + begin + c), d = scaled(c);
-    Floats<N> result = {};
-    if (a.residual != nullptr) result = load<N>(a.residual + begin + c);
+
+  Floats<N> dweight = {}, dbias = {};
+
+ private:
+  // (x − mean)², w dy (x − mean)
+  __device__ __forceinline__ float2 row_sums(const HeldRow<T>& held, float mean, Places& places) {
+    const Floats<N> x = unpack<N>(held.x), dy = unpack<N>(held.dy), weight = load<N>(weights + column);
+    float squares = 0, dot = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float normed = (x.at[i] - mean) * scale;
-      result.at[i] = fmaf(scale, fmaf(-normed, along, d.at[i] - level), result.at[i]);
+      const float off = kLayer && !inside ? 0 : x.at[i] - mean;
+      squares = fmaf(off, off, squares);
+      dot = fmaf(off * dy.at[i], weight.at[i], dot);
     }
-    store(a.dx + begin + c, result);
+    return group_sums<kWarps>(squares, dot, turn ^= 1, places);
   }
-}
 
-template <class T>
-struct WeightGradOp {
-  const T *x, *dy;
-  const float2* statistics;
-  std::int64_t width;
-  template <int N>
-  __device__ __forceinline__ Floats<N> value(std::int64_t row, std::int64_t column) const {
-    const float2 s = statistics[row];
-    Floats<N> v = load<N>(x + row * width + column);
-    const Floats<N> d = load<N>(dy + row * width + column);
-#pragma unroll
-    for (int i = 0; i < N; ++i) v.at[i] = d.at[i] * ((v.at[i] - s.x) * s.y);
-    return v;
-  }
-};
-template <class T>
-struct BiasGradOp {
-  const T* dy;
-  std::int64_t width;
-  template <int N>
-  __device__ __forceinline__ Floats<N> value(std::int64_t row, std::int64_t column) const {
-    return load<N>(dy + row * width + column);
-  }
+  const GradArrays<T>& a;
+  const int column;
+  const bool inside;
+  float* const weights;  // By column; in the end sums for them.
+  int turn = 0;          // Of the places.
 };
 
-// ---- Which of them, and its memory.
-
-struct Choice {
-  int group = 0, vectors = 0;  // 0: any width.
-  bool wide = false;
-  std::int64_t blocks = 0;  // Of held rows.
-};
-
-template <int kGroup, int kVectors>
-Choice held_choice(std::int64_t rows) {
-  const std::int64_t blocks = divide_up(rows, kGradThreads<kGroup> / kGroup);
-  const std::int64_t most = static_cast<std::int64_t>(multiprocessors()) * kGradBlocks<kGroup, kVectors>;
-  return {kGroup, kVectors, true, blocks < most ? blocks : most};
-}
-
-Choice choose(const device::NormGrad& n) {
-  const std::int64_t in_access = 16 / size_bytes(n.x.dtype);
-  if (n.width % in_access != 0 ||
-      !all_aligned({n.x.data, n.weight.data, n.dy.data, n.residual.data, n.dx.data})) {
-    return {};
+template <class T, int kWarps, bool kLayer>
+__global__ void __launch_bounds__(held_warps(kLayer) * kWarp, 1)
+    norm_grad_held(const GradArrays<T> a, float* dweight, float* dbias) {
+  using Held = HeldGrad<T, kWarps, kLayer>;
+  __shared__ Places places;
+  __shared__ alignas(16) float shared[Held::kShared];
+  Held held(a, shared);
+  // Groups of one block are gridDim.x rows apart: the last round is everyone's.
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * Held::kGroups;
+  std::int64_t row = static_cast<std::int64_t>(threadIdx.x / Held::kGroup) * gridDim.x + blockIdx.x;
+  HeldRow<T> now = held.read(row);
+  for (; row < a.rows; row += stride) {
+    const HeldRow<T> next = held.read(row + stride);
+    held.work(now, row, places);
+    now = next;
   }
-  const std::int64_t vectors = n.width / in_access;
-  if (vectors <= 32) return held_choice<32, 1>(n.rows);
-  if (vectors <= 64) return held_choice<32, 2>(n.rows);
-  if (vectors <= 96) return held_choice<32, 3>(n.rows);
-  if (vectors <= 256) return held_choice<128, 2>(n.rows);
-  if (vectors <= 512) return held_choice<256, 2>(n.rows);
-  if (vectors <= 1024) return held_choice<512, 2>(n.rows);
-  return {0, 0, true, 0};
+  held.finish(held.dweight, dweight);
+  if constexpr (kLayer) held.finish(held.dbias, dbias);
 }
 
-std::int64_t statistics_bytes(const device::NormGrad& n) { return align_part(n.rows * 8); }
-
-template <class T, int N>
-void launch_read(const device::NormGrad& n, const GradArrays<T>& a, std::byte* workspace, Stream stream) {
-  auto* const statistics = reinterpret_cast<float2*>(workspace);
-  auto* const partials = typed<float>(workspace + statistics_bytes(n));
-  norm_grad_read<T, N><<<static_cast<unsigned>(n.rows), kReadThreads, 0, stream>>>(
-      a, n.kind == device::NormKind::kLayer, statistics);
+template <class T, int kWarps, bool kLayer>
+void launch_kind(const device::NormGrad& n, std::int64_t blocks, std::byte* workspace, Stream stream) {
+  float* const dweight = n.dweight ? typed<float>(workspace) : nullptr;
+  float* const dbias = n.dbias ? typed<float>(workspace) + blocks * n.width : nullptr;
+  norm_grad_held<T, kWarps, kLayer>
+      <<<static_cast<unsigned>(blocks), HeldGrad<T, kWarps, kLayer>::kThreads, 0, stream>>>(grad_arrays<T>(n),
+                                                                                            dweight, dbias);
   check_launch("norm_grad");
-  if (n.dweight) {
-    const WeightGradOp<T> op = {a.x, a.dy, statistics, n.width};
-    sum_columns<N>(op, n.rows, n.width, partials, n.dweight, n.accumulate, "norm_grad of the weight", stream);
-  }
-  if (n.dbias) {
-    const BiasGradOp<T> op = {a.dy, n.width};
-    sum_columns<N>(op, n.rows, n.width, partials, n.dbias, n.accumulate, "norm_grad of the bias", stream);
-  }
+  if (n.dweight) sum_partials(dweight, blocks, n.width, n.dweight, n.accumulate, stream);
+  if (n.dbias) sum_partials(dbias, blocks, n.width, n.dbias, n.accumulate, stream);
 }
 
-template <class T, int kGroup, int kVectors>
-void launch_held(const GradArrays<T>& a, bool layer, std::int64_t blocks, Stream stream) {
-  constexpr int kThreads = kGradThreads<kGroup>;
-  const auto grid = static_cast<unsigned>(blocks);
-  if (layer) {
-    norm_grad_held<T, kGroup, kVectors, true><<<grid, kThreads, 0, stream>>>(a);
-  } else {
-    norm_grad_held<T, kGroup, kVectors, false><<<grid, kThreads, 0, stream>>>(a);
+bool is_layer(const device::NormGrad& n) { return n.kind == device::NormKind::kLayer; }
+
+template <class T, int kWarps>
+void launch_held(const device::NormGrad& n, std::int64_t blocks, std::byte* workspace, Stream stream) {
+  if constexpr (kWarps <= held_warps(true)) {
+    if (is_layer(n)) return launch_kind<T, kWarps, true>(n, blocks, workspace, stream);
   }
-  check_launch("norm_grad");
+  launch_kind<T, kWarps, false>(n, blocks, workspace, stream);
+}
+
+int elements_of_access(const device::NormGrad& n) {
+  const auto wide = static_cast<int>(16 / size_bytes(n.x.dtype));
+  const bool aligned = all_aligned({n.x.data, n.weight.data, n.dy.data, n.residual.data, n.dx.data});
+  return aligned && n.width % wide == 0 ? wide : 1;
+}
+
+// Warps that hold a row; 0: it isn't held.
+int warps_of(const device::NormGrad& n) {
+  const int in_access = elements_of_access(n);
+  const bool bias_alone = n.dbias && n.kind == device::NormKind::kRms;  // Of no use to hold.
+  if (in_access == 1 || bias_alone) return 0;
+  for (const int warps : {1, 2, 3, 4, 6, 8, 12, 16, 32}) {
+    if (n.width <= std::int64_t{warps} * kWarp * in_access)
+      return warps <= held_warps(is_layer(n)) ? warps : 0;
+  }
+  return 0;
+}
+
+std::int64_t held_blocks(const device::NormGrad& n, int warps) {
+  return std::min<std::int64_t>(divide_up(n.rows, held_groups(warps, is_layer(n))), multiprocessors());
 }
 
 template <class T>
 void launch_grad(const device::NormGrad& n, std::byte* workspace, Stream stream) {
-  const Choice choice = choose(n);
-  const bool layer = n.kind == device::NormKind::kLayer;
-  GradArrays<T> a = {typed<const T>(n.x.data),
-                     typed<const T>(n.weight.data),
-                     typed<const T>(n.dy.data),
-                     typed<const T>(n.residual.data),
-                     typed<T>(n.dx.data),
-                     nullptr,
-                     nullptr,
-                     n.rows,
-                     static_cast<int>(n.width),
-                     n.epsilon};
-  if (choice.group == 0) {
-    return choice.wide ? launch_read<T, kWide<T>>(n, a, workspace, stream)
-                       : launch_read<T, 1>(n, a, workspace, stream);
-  }
-  // Without a mean the bias still has a gradient: sums of its own.
-  const bool bias_apart = n.dbias && !layer;
-  if (n.dweight) a.dweight = typed<float>(workspace);
-  if (n.dbias && layer) a.dbias = typed<float>(workspace) + choice.blocks * n.width;
-  switch (choice.group * 8 + choice.vectors) {
-    case 32 * 8 + 1: launch_held<T, 32, 1>(a, layer, choice.blocks, stream); break;
-    case 32 * 8 + 2: launch_held<T, 32, 2>(a, layer, choice.blocks, stream); break;
-    case 32 * 8 + 3: launch_held<T, 32, 3>(a, layer, choice.blocks, stream); break;
-    case 128 * 8 + 2: launch_held<T, 128, 2>(a, layer, choice.blocks, stream); break;
-    case 256 * 8 + 2: launch_held<T, 256, 2>(a, layer, choice.blocks, stream); break;
-    default: launch_held<T, 512, 2>(a, layer, choice.blocks, stream); break;
-  }
-  if (a.dweight != nullptr) sum_partials(a.dweight, choice.blocks, n.width, n.dweight, n.accumulate, stream);
-  if (a.dbias != nullptr) sum_partials(a.dbias, choice.blocks, n.width, n.dbias, n.accumulate, stream);
-  if (bias_apart) {
-    const BiasGradOp<T> op = {a.dy, n.width};
-    sum_columns<kWide<T>>(op, n.rows, n.width, typed<float>(workspace), n.dbias, n.accumulate,
-                          "norm_grad of the bias", stream);
+  const int warps = warps_of(n);
+  if (warps == 0) return launch_read(n, elements_of_access(n), workspace, stream);
+  const std::int64_t blocks = held_blocks(n, warps);
+  switch (warps) {
+    case 1: return launch_held<T, 1>(n, blocks, workspace, stream);
+    case 2: return launch_held<T, 2>(n, blocks, workspace, stream);
+    case 3: return launch_held<T, 3>(n, blocks, workspace, stream);
+    case 4: return launch_held<T, 4>(n, blocks, workspace, stream);
+    case 6: return launch_held<T, 6>(n, blocks, workspace, stream);
+    case 8: return launch_held<T, 8>(n, blocks, workspace, stream);
+    case 12: return launch_held<T, 12>(n, blocks, workspace, stream);
+    case 16: return launch_held<T, 16>(n, blocks, workspace, stream);
+    default: return launch_held<T, 32>(n, blocks, workspace, stream);
   }
 }
 
 }  // namespace
 
 std::int64_t workspace_bytes(const device::NormGrad& n) {
-  const Choice choice = choose(n);
-  const auto in_access = static_cast<int>(choice.wide ? 16 / size_bytes(n.x.dtype) : 1);
-  const std::int64_t apart = statistics_bytes(n) + column_chunks(n.rows, n.width, in_access) * n.width * 4;
-  const std::int64_t held = 2 * choice.blocks * n.width * 4;
-  return held > apart ? held : apart;
+  const int warps = warps_of(n);
+  if (warps == 0) return read_workspace_bytes(n, elements_of_access(n));
+  return 2 * held_blocks(n, warps) * n.width * 4;
 }
 
 void launch(const device::NormGrad& n, const std::byte*, std::byte* workspace, Stream stream) {

@@ -1,4 +1,6 @@
-// Rotary positions. A warp takes all heads of a token, so that its cosines and sines are read once.
+// Rotary positions.
+
+#include <algorithm>
 
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/kernels_device.cuh"
@@ -13,60 +15,57 @@ struct RopeArrays {
   const T* x;
   T* y;
   const float2* turns;  // [sequence][pairs]: cosine and sine.
-  std::int64_t tokens, sequence, x_stride, y_stride;
+  std::int64_t tokens, x_stride, y_stride;
+  unsigned sequence;
   int heads, width, pairs;
   float direction;
 };
 
-// N pairs at once. `lanes`: threads for one head, a power of two up to a warp; the others take further heads.
+// A thread takes N pairs at once of two heads, whose cosines and sines are the same; `lanes` threads side by
+// side take a head, and all heads' threads a token. All that a thread reads is under way before it waits.
 template <class T, int N>
-__global__ void __launch_bounds__(kRopeThreads, 3) rope_kernel(const RopeArrays<T> a, int lanes) {
-  const std::int64_t token =
-      static_cast<std::int64_t>(blockIdx.x) * (kRopeThreads / kWarp) + threadIdx.x / kWarp;
-  if (token >= a.tokens) return;
-  const int thread = static_cast<int>(threadIdx.x) % kWarp;
-  const int lane = thread % lanes, first_head = thread / lanes, head_step = kWarp / lanes;
-  const float2* const turns = a.turns + token % a.sequence * a.pairs;
-  const T* const x = a.x + token * a.x_stride;
-  T* const y = a.y + token * a.y_stride;
-  for (int pair = lane * N; pair < a.pairs; pair += lanes * N) {
-    const Floats<2 * N> turn = load<2 * N>(reinterpret_cast<const float*>(turns + pair));
-    float cosine[N], sine[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      cosine[i] = turn.at[2 * i];
-      sine[i] = turn.at[2 * i + 1] * a.direction;
-    }
-    for (int head = first_head; head < a.heads; head += 2 * head_step) {  // Two heads' loads under way.
+__global__ void __launch_bounds__(kRopeThreads, 4)
+    rope_kernel(const RopeArrays<T> a, int lanes, int block_tokens) {
+  const int half = (a.heads + 1) / 2, of_token = half * lanes;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * block_tokens;
+  for (int i = static_cast<int>(threadIdx.x); i < block_tokens * of_token; i += kRopeThreads) {
+    const std::int64_t token = first + i / of_token;
+    if (token >= a.tokens) return;
+    const int head = i % of_token / lanes, lane = i % lanes, pair = lane * N;
+    const int count = head + half < a.heads ? 2 : 1;
+    const T* const x = a.x + token * a.x_stride + head * a.width;
+    T* const y = a.y + token * a.y_stride + head * a.width;
+    if (pair < a.pairs) {
       Packed<T, N> low[2], high[2];
-      const auto at = [&](int u) { return static_cast<std::int64_t>(head + u * head_step) * a.width + pair; };
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        if (head + u * head_step >= a.heads) continue;
-        low[u] = load_packed<N>(x + at(u));
-        high[u] = load_packed<N>(x + at(u) + a.pairs);
+        if (u >= count) continue;
+        low[u] = load_packed<N>(x + u * half * a.width + pair);
+        high[u] = load_packed<N>(x + u * half * a.width + pair + a.pairs);
       }
+      const unsigned position = static_cast<unsigned>(token) % a.sequence;
+      const float2* const turns = a.turns + static_cast<std::int64_t>(position) * a.pairs + pair;
+      const Floats<2 * N> turn = load<2 * N>(reinterpret_cast<const float*>(turns));
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        if (head + u * head_step >= a.heads) continue;
+        if (u >= count) continue;
         const Floats<N> x1 = unpack<N>(low[u]), x2 = unpack<N>(high[u]);
         Floats<N> y1, y2;
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-          y1.at[i] = fmaf(x1.at[i], cosine[i], -(x2.at[i] * sine[i]));
-          y2.at[i] = fmaf(x1.at[i], sine[i], x2.at[i] * cosine[i]);
+        for (int n = 0; n < N; ++n) {
+          const float cosine = turn.at[2 * n], sine = turn.at[2 * n + 1] * a.direction;
+          y1.at[n] = fmaf(x1.at[n], cosine, -(x2.at[n] * sine));
+          y2.at[n] = fmaf(x1.at[n], sine, x2.at[n] * cosine);
         }
-        store(y + at(u), y1);
-        store(y + at(u) + a.pairs, y2);
+        store(y + u * half * a.width + pair, y1);
+        store(y + u * half * a.width + pair + a.pairs, y2);
       }
     }
-  }
-  const int rest = a.width - 2 * a.pairs;
-  if (rest == 0 || a.x == a.y) return;
-  for (int head = first_head; head < a.heads; head += head_step) {
-    const std::int64_t at = static_cast<std::int64_t>(head) * a.width + 2 * a.pairs;
-    for (int i = lane * N; i < rest; i += lanes * N) {
-      store_packed<N>(y + at + i, load_packed<N>(x + at + i));
+    if (a.x == a.y) continue;
+    for (int u = 0; u < count; ++u) {
+      for (int c = 2 * a.pairs + lane * N; c < a.width; c += lanes * N) {
+        store_packed<N>(y + u * half * a.width + c, load_packed<N>(x + u * half * a.width + c));
+      }
     }
   }
 }
@@ -83,11 +82,11 @@ __global__ void __launch_bounds__(kRopeThreads) rope_turns(const std::int64_t* p
 
 template <class T, int N>
 void launch_rope(RopeArrays<T> a, Stream stream) {
-  const std::int64_t of_head = divide_up(a.pairs > 0 ? a.pairs : a.width, N);
-  int lanes = 1;
-  while (lanes < kWarp && lanes < of_head) lanes *= 2;
-  const auto blocks = static_cast<unsigned>(divide_up(a.tokens, kRopeThreads / kWarp));
-  rope_kernel<T, N><<<blocks, kRopeThreads, 0, stream>>>(a, lanes);
+  const auto lanes = static_cast<int>(divide_up(a.pairs > 0 ? a.pairs : a.width, N));
+  const int of_token = (a.heads + 1) / 2 * lanes;
+  const int block_tokens = std::max(kRopeThreads / of_token, 1);
+  const auto blocks = static_cast<unsigned>(divide_up(a.tokens, block_tokens));
+  rope_kernel<T, N><<<blocks, kRopeThreads, 0, stream>>>(a, lanes, block_tokens);
   check_launch("rope");
 }
 
@@ -111,9 +110,9 @@ void launch(const device::Rope& r, const std::byte* table, std::byte* workspace,
                              typed<T>(r.y.data),
                              turns,
                              tokens,
-                             r.sequence,
                              r.x_stride > 0 ? r.x_stride : r.heads * r.width,
                              r.y_stride > 0 ? r.y_stride : r.heads * r.width,
+                             static_cast<unsigned>(r.sequence),
                              static_cast<int>(r.heads),
                              static_cast<int>(r.width),
                              static_cast<int>(pairs),

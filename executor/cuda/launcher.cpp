@@ -112,9 +112,9 @@ void Launcher::take_table(Prepared& prepared, const Kind& launch) {
   write_table(launch, table_bytes_.data() + prepared.table_at);
 }
 
-void Launcher::ready(const std::vector<cudaStream_t>& streams, bool tune) {
+void Launcher::ready(const std::vector<cudaStream_t>& streams, const TuneOptions* tune) {
   streams_ = streams;
-  if (tune) tune_attention();
+  if (tune != nullptr) tune_attention(*tune);
   for (Prepared& prepared : prepared_) {
     if (prepared.plan) prepared.workspace_bytes = attention_->workspace_bytes(*prepared.plan);
   }
@@ -135,24 +135,24 @@ void Launcher::ready(const std::vector<cudaStream_t>& streams, bool tune) {
   for (Prepared& prepared : prepared_) bind_attention(prepared);
 }
 
-void Launcher::tune_attention() {
+void Launcher::tune_attention(const TuneOptions& options) {
   if (!attention_) return;
   const Memory scratch = timing_memory();
-  note(attention_->tune(streams_.front(), bytes_of(scratch)));
+  note(attention_->tune(streams_.front(), bytes_of(scratch), options));
 }
 
 void Launcher::note(std::vector<std::string> warnings) {
   std::move(warnings.begin(), warnings.end(), std::back_inserter(warnings_));
 }
 
-void Launcher::choose_algorithms(bool tune) {
+void Launcher::choose_algorithms(const TuneOptions* tune) {
   if (!products_) return;
   const auto product = std::find_if(prepared_.begin(), prepared_.end(),
                                     [](const Prepared& prepared) { return is_product(*prepared.launch); });
-  if (!tune) return products_->settle(static_cast<std::size_t>(kProductWorkspace));
+  if (tune == nullptr) return products_->settle(static_cast<std::size_t>(kProductWorkspace));
   const Memory operands = timing_memory();
   note(products_->tune(streams_[product->stream], bytes_of(operands), workspaces_[product->stream].data(),
-                       static_cast<std::size_t>(kProductWorkspace)));
+                       static_cast<std::size_t>(kProductWorkspace), *tune));
 }
 
 void Launcher::bind_attention(Prepared& prepared) {
@@ -195,5 +195,9 @@ std::int64_t Launcher::workspace_bytes() const {
 }
 
 std::vector<std::string> Launcher::warnings() const { return warnings_; }
+
+std::vector<device::ProductTime> Launcher::products() const {
+  return products_ ? products_->times() : std::vector<device::ProductTime>();
+}
 
 }  // namespace orrery::cuda

@@ -26,12 +26,14 @@ class Launcher {
   // What perform() takes. REQUIRES: the launch stays where it is.
   std::size_t add(const device::Launch& launch, std::int32_t stream);
   // Gives each stream its workspace, and products their algorithms: timed ones, or the library's first guess.
-  void ready(const std::vector<cudaStream_t>& streams, bool tune);
+  // `tune`: null: the first guess for all.
+  void ready(const std::vector<cudaStream_t>& streams, const TuneOptions* tune);
   void perform(std::size_t index);
 
   // Of all streams, and tables.
   std::int64_t workspace_bytes() const;
   std::vector<std::string> warnings() const;
+  std::vector<device::ProductTime> products() const;
 
  private:
   struct Prepared;
@@ -39,8 +41,8 @@ class Launcher {
   void prepare_attention(Prepared& prepared, const Kind& launch);
   template <class Kind>
   void take_table(Prepared& prepared, const Kind& launch);
-  void choose_algorithms(bool tune);
-  void tune_attention();
+  void choose_algorithms(const TuneOptions* tune);
+  void tune_attention(const TuneOptions& options);
   void bind_attention(Prepared& prepared);
   void note(std::vector<std::string> warnings);
 

@@ -161,6 +161,9 @@ CublasLt load_cublaslt() {
   symbols(made.create, "cublasLtCreate")(made.destroy, "cublasLtDestroy");
   symbols(made.status_string, "cublasLtGetStatusString")(made.matmul, "cublasLtMatmul");
   symbols(made.algorithm_check, "cublasLtMatmulAlgoCheck")(made.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  symbols(made.algorithm_can, "cublasLtMatmulAlgoCapGetAttribute");
+  symbols(made.algorithm_get, "cublasLtMatmulAlgoConfigGetAttribute");
+  symbols(made.algorithm_set, "cublasLtMatmulAlgoConfigSetAttribute");
   symbols(made.operation_create, "cublasLtMatmulDescCreate")(made.operation_destroy,
                                                              "cublasLtMatmulDescDestroy");
   symbols(made.operation_set, "cublasLtMatmulDescSetAttribute");

@@ -29,6 +29,9 @@ struct CublasLt {
   decltype(&cublasLtMatmul) matmul = nullptr;
   decltype(&cublasLtMatmulAlgoCheck) algorithm_check = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCapGetAttribute) algorithm_can = nullptr;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) algorithm_get = nullptr;
+  decltype(&cublasLtMatmulAlgoConfigSetAttribute) algorithm_set = nullptr;
   decltype(&cublasLtMatmulDescCreate) operation_create = nullptr;
   decltype(&cublasLtMatmulDescDestroy) operation_destroy = nullptr;
   decltype(&cublasLtMatmulDescSetAttribute) operation_set = nullptr;

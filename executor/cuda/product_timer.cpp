@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "executor/cuda/checks.hpp"
-#include "executor/cuda/random_operands.hpp"
 
 namespace orrery::cuda {
 namespace {
 
 constexpr int kMostSets = 16, kMostLaunches = 64;
 constexpr double kBurstUs = 1000;
+constexpr int kBursts = 3;  // Whose median counts.
+constexpr double kBetweenProductsMs = 20, kBetweenCandidatesMs = 1;
 
 std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -27,7 +30,8 @@ double median(std::vector<double> values) {
 // it.
 class ProductTimer::Launches {
  public:
-  Launches(ProductTimer& timer, Product& product, const cublasLtMatmulAlgo_t& algorithm, int count) {
+  Launches(ProductTimer& timer, Product& product, const cublasLtMatmulAlgo_t& algorithm, int count)
+      : count_(count) {
     check(cudaStreamBeginCapture(timer.stream_, cudaStreamCaptureModeRelaxed), "capturing products");
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     for (int i = 0; i < count && status == CUBLAS_STATUS_SUCCESS; ++i) {
@@ -50,10 +54,12 @@ class ProductTimer::Launches {
   Launches& operator=(const Launches&) = delete;
 
   explicit operator bool() const { return exec_ != nullptr; }
+  int count() const { return count_; }
   void run(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "running products"); }
 
  private:
   cudaGraphExec_t exec_ = nullptr;
+  int count_ = 0;
 };
 
 ProductTimer::ProductTimer(cudaStream_t stream, std::span<std::byte> scratch, void* workspace,
@@ -65,13 +71,18 @@ ProductTimer::ProductTimer(cudaStream_t stream, std::span<std::byte> scratch, vo
                    static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(scratch.data()) & 255)))),
       workspace_(workspace),
       workspace_bytes_(workspace_bytes),
-      options_(options) {
+      options_(options),
+      busy_(stream) {
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "asking for the GPU");
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device),
         "asking for the size of the GPU's cache");
   cache_bytes_ = bytes;
 }
+
+ProductTimer::~ProductTimer() { cudaStreamSynchronize(stream_); }
+
+void ProductTimer::keep_busy() { busy_.keep_busy(kBetweenCandidatesMs); }
 
 bool ProductTimer::hold(const device::Gemm& gemm, const ProductAlignment& alignment) {
   const ProductBytes bytes = bytes_of(gemm);
@@ -92,11 +103,12 @@ bool ProductTimer::hold(const device::Gemm& gemm, const ProductAlignment& alignm
   const std::int64_t wanted = (2 * cache_bytes_ + set_bytes_ - 1) / set_bytes_;
   sets_ = static_cast<int>(std::min({std::max<std::int64_t>(wanted, 1), fitting, std::int64_t{kMostSets}}));
   row_ = 0;
+  best_us_ = 0;
   if (sets_ == 0) return false;
-  if (sets_ * set_bytes_ > filled_) {
-    filled_ = sets_ * set_bytes_;
-    fill_random(scratch_.first(static_cast<std::size_t>(filled_)), stream_);
-  }
+  // The last product's best writes where new operands will lie, and so goes before them.
+  busy_.keep_busy(kBetweenProductsMs);
+  busy_.fill_with({});
+  random_.fill(scratch_.first(static_cast<std::size_t>(sets_ * set_bytes_)), stream_);
   return true;
 }
 
@@ -105,44 +117,65 @@ ProductOperands ProductTimer::operands(int turn) const {
   return {set + offsets_.a, set + offsets_.b, has_bias_ ? set + offsets_.bias : nullptr, set + offsets_.d};
 }
 
-double ProductTimer::milliseconds(const Launches& launches, int times) {
-  check(cudaEventRecord(begin_, stream_), "recording an event");
-  for (int i = 0; i < times; ++i) launches.run(stream_);
-  check(cudaEventRecord(end_, stream_), "recording an event");
-  check(cudaEventSynchronize(end_), "waiting for products");
-  return elapsed_ns(begin_, end_) / 1e6;
+// Null: it can't be captured.
+std::shared_ptr<ProductTimer::Launches> ProductTimer::capture(Product& product,
+                                                              const cublasLtMatmulAlgo_t& algorithm,
+                                                              int count) {
+  auto launches = std::make_shared<Launches>(*this, product, algorithm, count);
+  return *launches ? launches : nullptr;
 }
 
-std::optional<double> ProductTimer::burst(Product& product, const cublasLtMatmulAlgo_t& algorithm) {
+Work ProductTimer::work(std::shared_ptr<Launches> launches, double us) const {
+  const double ms = us * launches->count() / 1000;
+  return {[launches = std::move(launches), stream = stream_] { launches->run(stream); }, ms};
+}
+
+std::optional<double> ProductTimer::burst(Product& product, const cublasLtMatmulAlgo_t& algorithm,
+                                          double give_up_us) {
   // Uncaptured first: a kernel's first launch may load it, which a capture forbids.
   if (product.launch(operands(0), algorithm, workspace_, workspace_bytes_, stream_) !=
       CUBLAS_STATUS_SUCCESS) {
     return std::nullopt;
   }
-  check(cudaStreamSynchronize(stream_), "trying a product");
   if (row_ == 0) {
-    const Launches some(*this, product, algorithm, sets_);
+    const auto some = capture(product, algorithm, sets_);
     if (!some) return std::nullopt;
-    milliseconds(some, 1);
-    const double us = milliseconds(some, 1) * 1000 / sets_;
+    const double us = busy_.time(work(some, 0), 1) * 1000 / sets_;
     row_ = std::clamp(static_cast<int>(std::ceil(kBurstUs / std::max(us, 1e-3))), 1, kMostLaunches);
   }
-  const Launches row(*this, product, algorithm, row_);
+  const auto row = capture(product, algorithm, row_);
   if (!row) return std::nullopt;
-  milliseconds(row, 1);
-  std::vector<double> samples;
-  for (int i = 0; i < std::max(options_.repeats, 1); ++i)
-    samples.push_back(milliseconds(row, 1) * 1000 / row_);
-  return median(samples);
+  const auto once = [&] { return busy_.time(work(row, 0), 1) * 1000 / row_; };
+  const double rough_us = once();
+  if (options_.sustained() && best_us_ == 0) {
+    busy_.fill_with(work(row, rough_us));
+    if (!warm_) busy_.keep_busy(options_.warm_up_ms);
+    warm_ = true;
+  }
+  std::vector<double> samples = {once()};
+  if (give_up_us > 0 && samples.front() > give_up_us) return samples.front();
+  while (samples.size() < kBursts) samples.push_back(once());
+  const double us = median(samples);
+  if (options_.sustained() && (best_us_ == 0 || us < best_us_)) {
+    best_us_ = us;
+    busy_.fill_with(work(row, us));
+  }
+  return us;
 }
 
-double ProductTimer::sustained(Product& product, const cublasLtMatmulAlgo_t& algorithm, double expected_us) {
-  const Launches row(*this, product, algorithm, row_);
-  if (!row) return expected_us;
-  const double row_ms = std::max(expected_us * row_ / 1000, 1e-3);
-  const int times = std::max(1, static_cast<int>(std::ceil(options_.sustained_ms / row_ms)));
-  milliseconds(row, times);
-  return milliseconds(row, times) * 1000 / times / row_;
+std::vector<TurnTime> ProductTimer::compete(Product& product, std::span<const TimedAlgorithm> finalists) {
+  std::vector<Work> works;
+  for (const TimedAlgorithm& finalist : finalists) {
+    auto row = capture(product, finalist.algorithm, row_);
+    if (!row) fail(ErrorKind::kRuntime, "a product that was captured before can't be captured again");
+    works.push_back(work(std::move(row), finalist.microseconds));
+  }
+  std::vector<TurnTime> times = busy_.compete(works, options_.turn_ms, options_.rounds);
+  for (TurnTime& time : times) {
+    time.ms /= row_;
+    time.joules /= row_;
+  }
+  return times;
 }
 
 }  // namespace orrery::cuda

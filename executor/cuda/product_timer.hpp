@@ -4,62 +4,70 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
-#include "executor/cuda/memory.hpp"
+#include "executor/cuda/busy_stream.hpp"
 #include "executor/cuda/product.hpp"
+#include "executor/cuda/random_operands.hpp"
+#include "executor/cuda/tune_options.hpp"
 
 namespace orrery::cuda {
 
-struct TuneOptions {
-  bool timed = true;    // Else the heuristic's first offer is taken.
-  int candidates = 16;  // Asked for, and half as many again that make do with a sixteenth of the workspace.
-  int repeats = 5;      // Bursts of about a millisecond each; their median counts.
-  // Those within `keep_within` of the fastest run back to back for `sustained_ms` unmeasured and as long
-  // measured: under power limits a chip that is kept busy ranks algorithms otherwise than one that has just
-  // rested.
-  bool sustained = true;
-  double keep_within = 0.02;
-  int finalists = 4;  // At most.
-  double sustained_ms = 50;
+struct TimedAlgorithm {
+  cublasLtMatmulAlgo_t algorithm{};
+  double microseconds = 0;
 };
 
 // Operands lie in `scratch`, whose contents are lost, and hold random numbers: zeros need less power and so
 // run faster. Where they are small there are several sets of them, used in turns, so that the second cache
-// holds none.
+// holds none. Where tuning is sustained the GPU is kept busy by the best algorithm so far from the first
+// burst on, and while the host prepares another.
 class ProductTimer {
  public:
   // REQUIRES: a stream that can be captured, not the default one.
   ProductTimer(cudaStream_t stream, std::span<std::byte> scratch, void* workspace,
                std::size_t workspace_bytes, const TuneOptions& options);
+  // What is still running on scratch has ended then.
+  ~ProductTimer();
   ProductTimer(const ProductTimer&) = delete;
   ProductTimer& operator=(const ProductTimer&) = delete;
 
   // Operands for this product from now on; false: they don't fit into scratch.
   bool hold(const device::Gemm& gemm, const ProductAlignment& alignment);
-  // Microseconds of one product; none: it can't be run so. REQUIRES: hold() said true for this product.
-  std::optional<double> burst(Product& product, const cublasLtMatmulAlgo_t& algorithm);
-  double sustained(Product& product, const cublasLtMatmulAlgo_t& algorithm, double expected_us);
+  // Microseconds of one product, measured once where that is more than `give_up_us` (0: never), else the
+  // median; none: it can't be run so. REQUIRES: hold() said true for this product.
+  std::optional<double> burst(Product& product, const cublasLtMatmulAlgo_t& algorithm, double give_up_us);
+  // In turns, under sustained load: milliseconds and joules of one product, in the order of `finalists`.
+  // REQUIRES: burst() has timed each of them.
+  std::vector<TurnTime> compete(Product& product, std::span<const TimedAlgorithm> finalists);
+  // To be called where the host has been at something for a while.
+  void keep_busy();
 
  private:
   class Launches;  // A captured row of launches.
   ProductOperands operands(int turn) const;
-  double milliseconds(const Launches& launches, int times);
+  std::shared_ptr<Launches> capture(Product& product, const cublasLtMatmulAlgo_t& algorithm, int count);
+  Work work(std::shared_ptr<Launches> launches, double us) const;
 
   const cudaStream_t stream_;
   const std::span<std::byte> scratch_;
   void* const workspace_;
   const std::size_t workspace_bytes_;
   const TuneOptions options_;
-  const Event begin_{true}, end_{true};
-  std::int64_t cache_bytes_ = 0, filled_ = 0;
+  const RandomOperands random_;
+  BusyStream busy_;
+  bool warm_ = false;
+  std::int64_t cache_bytes_ = 0;
 
   ProductBytes offsets_;  // Of the operands in a set.
   std::int64_t set_bytes_ = 0;
   int sets_ = 0;
   bool has_bias_ = false;
   int row_ = 0;  // Launches captured together; 0: not known yet.
+  double best_us_ = 0;
 };
 
 }  // namespace orrery::cuda

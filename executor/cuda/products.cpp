@@ -7,18 +7,13 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "executor/cuda/product_algorithm.hpp"
+#include "executor/cuda/product_search.hpp"
 
 namespace orrery::cuda {
 namespace {
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(device::CachedAlgorithm::words));
-
-device::CachedAlgorithm to_kept(const cublasLtMatmulAlgo_t& algorithm, double microseconds) {
-  device::CachedAlgorithm kept;
-  std::memcpy(kept.words.data(), &algorithm, sizeof algorithm);
-  kept.microseconds = microseconds;
-  return kept;
-}
 
 cublasLtMatmulAlgo_t from_kept(const device::CachedAlgorithm& kept) {
   cublasLtMatmulAlgo_t algorithm{};
@@ -26,10 +21,22 @@ cublasLtMatmulAlgo_t from_kept(const device::CachedAlgorithm& kept) {
   return algorithm;
 }
 
-struct Timed {
-  cublasLtMatmulAlgo_t algorithm{};
-  double microseconds = 0;
-};
+// What goes on to the final: the heuristic's first, to see what the search gains, and those that are nearly
+// as fast as the fastest.
+std::vector<TimedAlgorithm> finalists_of(const SearchResult& found, const TuneOptions& options) {
+  std::vector<TimedAlgorithm> finalists;
+  const auto most = static_cast<std::size_t>(std::max(options.finalists, 2));
+  const cublasLtMatmulAlgo_t& first = found.offers.front().algorithm;
+  for (const TimedAlgorithm& x : found.timed) {
+    if (is_same(x.algorithm, first)) finalists.push_back(x);
+  }
+  const double limit = found.timed.front().microseconds * (1 + options.keep_within);
+  for (const TimedAlgorithm& x : found.timed) {
+    if (finalists.size() == most || x.microseconds > limit) break;
+    if (!is_same(x.algorithm, first)) finalists.push_back(x);
+  }
+  return finalists;
+}
 
 }  // namespace
 
@@ -38,10 +45,8 @@ struct Products::Entry {
       : gemm(of), description(describe(of)), alignment(alignment_of(of)), product(library, handle, of) {}
 
   std::string key() const { return description + ", " + describe(alignment); }
-  void choose(const cublasLtMatmulAlgo_t& by, double us, int of_candidates) {
+  void choose(const cublasLtMatmulAlgo_t& by) {
     algorithm = by;
-    microseconds = us;
-    candidates = of_candidates;
     chosen = true;
   }
 
@@ -51,8 +56,7 @@ struct Products::Entry {
   Product product;
   bool chosen = false;
   cublasLtMatmulAlgo_t algorithm{};
-  double microseconds = 0;
-  int candidates = 0;
+  device::ProductTime time;  // Sizes and words are filled in by times().
 };
 
 Products::Products(const CublasLt& library, const std::string& gpu_name, const std::string& cache_folder)
@@ -88,12 +92,18 @@ ProductId Products::prepare(const device::Gemm& gemm) {
   return {next};
 }
 
-bool Products::choose_kept(Entry& entry, std::size_t workspace_bytes) {
-  const device::CachedAlgorithm* const kept = cache_.find(entry.key());
+bool Products::choose_kept(Entry& entry, std::size_t workspace_bytes, device::Tuning tuning) {
+  const device::CachedAlgorithm* kept =
+      cache_.find(device::kept_key(entry.key(), device::Tuning::kSustained));
+  if (kept == nullptr) kept = cache_.find(device::kept_key(entry.key(), tuning));
   if (kept == nullptr) return false;
   const cublasLtMatmulAlgo_t algorithm = from_kept(*kept);
   if (!entry.product.runs(algorithm, workspace_bytes)) return false;
-  entry.choose(algorithm, kept->microseconds, 0);
+  entry.choose(algorithm);
+  entry.time.chosen.microseconds = kept->microseconds;
+  entry.time.first.microseconds = kept->first_microseconds;
+  const auto offers = entry.product.candidates(entry.alignment, 1, workspace_bytes);
+  if (!offers.empty()) entry.time.first.algorithm = words(offers.front().algorithm);
   return true;
 }
 
@@ -103,57 +113,65 @@ void Products::choose_first(Entry& entry, std::size_t workspace_bytes) {
     fail(ErrorKind::kRuntime, "cuBLASLt {} has no algorithm on this GPU for {}",
          to_string(library_.library.version), entry.key());
   }
-  entry.choose(offers.front().algorithm, 0, 0);
+  entry.choose(offers.front().algorithm);
+  entry.time.first.algorithm = words(entry.algorithm);
 }
 
 void Products::choose_timed(Entry& entry, ProductTimer& timer, std::size_t workspace_bytes,
                             const TuneOptions& options) {
-  const int most = std::max(options.candidates, 1);
-  std::vector<ProductCandidate> offers = entry.product.candidates(entry.alignment, most, workspace_bytes);
-  const auto same_as = [](const ProductCandidate& x) {
-    return [&x](const ProductCandidate& y) {
-      return std::memcmp(&x.algorithm, &y.algorithm, sizeof x.algorithm) == 0;
-    };
-  };
-  for (const auto& offer : entry.product.candidates(entry.alignment, (most + 1) / 2, workspace_bytes / 16)) {
-    if (std::none_of(offers.begin(), offers.end(), same_as(offer))) offers.push_back(offer);
+  SearchResult found = search(library_, entry.product, entry.alignment, timer, workspace_bytes, options);
+  if (found.timed.empty()) return choose_first(entry, workspace_bytes);
+  entry.time = {};
+  entry.time.candidates = static_cast<int>(found.timed.size());
+  std::vector<TimedAlgorithm> last = options.sustained() ? finalists_of(found, options) : found.timed;
+  std::vector<device::AlgorithmTime> times;
+  for (const TimedAlgorithm& x : last) times.push_back({words(x.algorithm), x.microseconds, 0});
+  if (options.sustained()) {
+    const std::vector<TurnTime> turns = timer.compete(entry.product, last);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      times[i].microseconds = 1e3 * turns[i].ms;
+      times[i].millijoules = 1e3 * turns[i].joules;
+    }
+    entry.time.finalists = times;
   }
-  std::vector<Timed> timed;
-  for (const ProductCandidate& offer : offers) {
-    if (const auto us = timer.burst(entry.product, offer.algorithm)) timed.push_back({offer.algorithm, *us});
+  const std::size_t best = device::best_of(times);
+  entry.choose(last[best].algorithm);
+  entry.time.chosen = times[best];
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    if (is_same(last[i].algorithm, found.offers.front().algorithm)) entry.time.first = times[i];
   }
-  if (timed.empty()) return choose_first(entry, workspace_bytes);
-  const auto faster = [](const Timed& x, const Timed& y) { return x.microseconds < y.microseconds; };
-  std::stable_sort(timed.begin(), timed.end(), faster);
-  const int candidates = static_cast<int>(timed.size());
-  if (options.sustained) {
-    const double limit = timed.front().microseconds * (1 + options.keep_within);
-    std::erase_if(timed, [&](const Timed& x) { return x.microseconds > limit; });
-    timed.resize(std::min(timed.size(), static_cast<std::size_t>(std::max(options.finalists, 1))));
-    for (Timed& x : timed) x.microseconds = timer.sustained(entry.product, x.algorithm, x.microseconds);
-    std::stable_sort(timed.begin(), timed.end(), faster);
-  }
-  entry.choose(timed.front().algorithm, timed.front().microseconds, candidates);
-  cache_.put(entry.key(), to_kept(entry.algorithm, entry.microseconds));
+  device::CachedAlgorithm kept;
+  std::memcpy(kept.words.data(), &entry.algorithm, sizeof entry.algorithm);
+  kept.microseconds = entry.time.chosen.microseconds;
+  kept.first_microseconds = entry.time.first.microseconds;
+  cache_.put(device::kept_key(entry.key(), options.tuning), kept);
 }
 
 std::vector<std::string> Products::tune(cudaStream_t stream, std::span<std::byte> scratch, void* workspace,
                                         std::size_t workspace_bytes, const TuneOptions& options) {
+  const auto is_open = [](const auto& entry) { return entry != nullptr && !entry->chosen; };
+  for (const auto& entry : entries_) {
+    if (is_open(entry)) choose_kept(*entry, workspace_bytes, options.tuning);
+  }
+  const auto open = std::count_if(entries_.begin(), entries_.end(), is_open);
+  std::vector<std::string> warnings = std::move(warnings_);
+  warnings_.clear();
+  if (open == 0) return warnings;
   ProductTimer timer(stream, scratch, workspace, workspace_bytes, options);
   bool any_timed = false;
-  int too_large = 0;
+  int at = 0, too_large = 0;
   for (const auto& entry : entries_) {
-    if (entry == nullptr || entry->chosen || choose_kept(*entry, workspace_bytes)) continue;
-    if (options.timed && timer.hold(entry->gemm, entry->alignment)) {
+    if (!is_open(entry)) continue;
+    ++at;
+    if (timer.hold(entry->gemm, entry->alignment)) {
+      options.say(fmt::format("timing product {} of {}", at, open));
       choose_timed(*entry, timer, workspace_bytes, options);
       any_timed = true;
     } else {
       choose_first(*entry, workspace_bytes);
-      too_large += options.timed ? 1 : 0;
+      ++too_large;
     }
   }
-  std::vector<std::string> warnings = std::move(warnings_);
-  warnings_.clear();
   if (too_large > 0) {
     warnings.push_back(
         fmt::format("{} products are too large to be timed in {} bytes: the heuristic's choice is taken",
@@ -167,8 +185,8 @@ std::vector<std::string> Products::tune(cudaStream_t stream, std::span<std::byte
 
 void Products::settle(std::size_t workspace_bytes) {
   for (const auto& entry : entries_) {
-    if (entry == nullptr || entry->chosen || choose_kept(*entry, workspace_bytes)) continue;
-    choose_first(*entry, workspace_bytes);
+    if (entry == nullptr || entry->chosen) continue;
+    if (!choose_kept(*entry, workspace_bytes, device::Tuning::kQuick)) choose_first(*entry, workspace_bytes);
   }
 }
 
@@ -187,13 +205,20 @@ void Products::run(ProductId id, const device::Gemm& gemm, void* workspace, std:
        library_.status_string(status), entry->key());
 }
 
-std::vector<ProductTime> Products::times() const {
-  std::vector<ProductTime> times;
+std::string Products::words(const cublasLtMatmulAlgo_t& algorithm) const {
+  return describe(settings_of(library_, algorithm));
+}
+
+std::vector<device::ProductTime> Products::times() const {
+  std::vector<device::ProductTime> times;
   for (const auto& entry : entries_) {
     if (entry == nullptr) continue;
     const device::Gemm& gemm = entry->gemm;
-    times.push_back(
-        {entry->description, gemm.m, gemm.n, gemm.k, gemm.batch, entry->microseconds, entry->candidates});
+    device::ProductTime time = entry->time;
+    time.product = entry->description;
+    time.m = gemm.m, time.n = gemm.n, time.k = gemm.k, time.batch = gemm.batch;
+    if (entry->chosen) time.chosen.algorithm = words(entry->algorithm);
+    times.push_back(std::move(time));
   }
   return times;
 }

@@ -19,13 +19,6 @@ struct ProductId {
   std::int32_t index = -1;
 };
 
-struct ProductTime {
-  std::string product;  // As describe() has it.
-  std::int64_t m = 0, n = 0, k = 0, batch = 1;
-  double microseconds = 0;  // 0: it wasn't timed.
-  int candidates = 0;       // Timed now; 0 with a time: it was kept from an earlier run.
-};
-
 // Not for several threads at once. All THROW Error(kRuntime).
 class Products {
  public:
@@ -40,9 +33,10 @@ class Products {
   // before undoes its choice.
   ProductId prepare(const device::Gemm& gemm);
 
-  // Chooses algorithms for all that have none: from the cache; by timing; where operands don't fit into
-  // `scratch`, the heuristic's first. What scratch held is lost. Returns warnings. Ranks that are to round
-  // equally need one rank to be done before the others begin, with one cache for all.
+  // Chooses algorithms for all that have none: from the cache; by timing, which takes some two seconds each
+  // where it is sustained; where operands don't fit into `scratch`, the heuristic's first. Choices of a quick
+  // tuning don't count for a sustained one. What scratch held is lost. Returns warnings. Ranks that are to
+  // round equally need one rank to be done before the others begin, with one cache for all.
   std::vector<std::string> tune(cudaStream_t stream, std::span<std::byte> scratch, void* workspace,
                                 std::size_t workspace_bytes, const TuneOptions& options = {});
   // The heuristic's first for all that have none.
@@ -53,11 +47,12 @@ class Products {
   void run(ProductId id, const device::Gemm& gemm, void* workspace, std::size_t workspace_bytes,
            cudaStream_t stream);
 
-  std::vector<ProductTime> times() const;
+  std::vector<device::ProductTime> times() const;
 
  private:
   struct Entry;
-  bool choose_kept(Entry& entry, std::size_t workspace_bytes);
+  std::string words(const cublasLtMatmulAlgo_t& algorithm) const;
+  bool choose_kept(Entry& entry, std::size_t workspace_bytes, device::Tuning tuning);
   void choose_first(Entry& entry, std::size_t workspace_bytes);
   void choose_timed(Entry& entry, ProductTimer& timer, std::size_t workspace_bytes,
                     const TuneOptions& options);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "base/random.hpp"
 #include "executor/cuda/checks.hpp"
@@ -11,7 +10,7 @@
 namespace orrery::cuda {
 namespace {
 
-constexpr std::size_t kPatternBytes = std::size_t{4} << 20;
+constexpr std::int64_t kPatternBytes = std::int64_t{4} << 20;
 
 // The sum of four uniform numbers: nearly normal, at most 4 off 0.
 std::uint16_t random_bf16(std::uint64_t index) {
@@ -31,20 +30,25 @@ std::uint16_t random_bf16(std::uint64_t index) {
 
 }  // namespace
 
-void fill_random(std::span<std::byte> memory, cudaStream_t stream) {
-  std::vector<std::uint16_t> pattern(std::min(memory.size(), kPatternBytes) / 2);
-  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = random_bf16(i);
-  std::size_t done = pattern.size() * 2;
+RandomOperands::RandomOperands() : pattern_(kPatternBytes, "random numbers", MemoryPlace::kPinnedHost) {
+  for (std::int64_t i = 0; i < kPatternBytes / 2; ++i) {
+    const std::uint16_t number = random_bf16(static_cast<std::uint64_t>(i));
+    std::memcpy(pattern_.data() + 2 * i, &number, sizeof number);
+  }
+}
+
+void RandomOperands::fill(std::span<std::byte> memory, cudaStream_t stream) const {
+  const std::size_t bytes = memory.size() / 2 * 2;
+  std::size_t done = std::min(bytes, static_cast<std::size_t>(kPatternBytes));
   if (done == 0) return;
-  check(cudaMemcpyAsync(memory.data(), pattern.data(), done, cudaMemcpyHostToDevice, stream),
+  check(cudaMemcpyAsync(memory.data(), pattern_.data(), done, cudaMemcpyHostToDevice, stream),
         "writing random numbers");
-  while (done < memory.size() / 2 * 2) {
-    const std::size_t part = std::min(done, memory.size() / 2 * 2 - done);
+  while (done < bytes) {
+    const std::size_t part = std::min(done, bytes - done);
     check(cudaMemcpyAsync(memory.data() + done, memory.data(), part, cudaMemcpyDeviceToDevice, stream),
           "copying random numbers");
     done += part;
   }
-  check(cudaStreamSynchronize(stream), "writing random numbers");
 }
 
 }  // namespace orrery::cuda

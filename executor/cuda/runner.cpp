@@ -45,9 +45,12 @@ CudaRunner::CudaRunner(const std::string& gpu, device::DeviceStep step, const de
     landings_.push_back(add(instruction.landing));
   }
   std::vector<cudaStream_t> streams(streams_.begin(), streams_.end());
-  launcher_.ready(streams, true);
+  TuneOptions tune = TuneOptions::of(options.tuning);
+  tune.progress = options.preparing;
+  launcher_.ready(streams, &tune);
   counters_.library_workspace_bytes = launcher_.workspace_bytes();
   counters_.warnings = launcher_.warnings();
+  counters_.products = launcher_.products();
   plan_events();
   for (std::size_t s = 0; s < kSlots; ++s) ends_.emplace_back(true);
   for (std::size_t s = 1; s < streams_.size(); ++s) joins_.emplace_back(false);

@@ -15,7 +15,10 @@
 namespace orrery::device {
 namespace {
 
-// One entry a line: key, eight words in hexadecimal, microseconds; a tabulator between them.
+// One entry a line: key, eight words in hexadecimal, microseconds, those of the library's first; a tabulator
+// between them. The header's version moves with the format and with how choices are found: older ones are
+// found anew.
+constexpr std::string_view kVersion = "orrery algorithms 2";
 constexpr std::size_t kWordDigits = 16;
 
 std::string file_name(const std::string& library, const std::string& gpu) {
@@ -30,10 +33,19 @@ std::string file_name(const std::string& library, const std::string& gpu) {
 std::string to_line(const std::string& key, const CachedAlgorithm& algorithm) {
   std::string line = key + "\t";
   for (const std::uint64_t word : algorithm.words) line += fmt::format("{:016x}", word);
-  return line + fmt::format("\t{:.3f}\n", algorithm.microseconds);
+  return line + fmt::format("\t{:.3f}\t{:.3f}\n", algorithm.microseconds, algorithm.first_microseconds);
 }
 
-std::optional<CachedAlgorithm> parse_entry(std::string_view digits, std::string_view microseconds) {
+std::optional<double> parse_time(std::string_view text) {
+  double time = 0;
+  const char* const stop = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), stop, time);
+  const bool sane = error == std::errc() && end == stop && std::isfinite(time) && time >= 0;
+  return sane ? std::optional(time) : std::nullopt;
+}
+
+std::optional<CachedAlgorithm> parse_entry(std::string_view digits, std::string_view microseconds,
+                                           std::string_view first_microseconds) {
   CachedAlgorithm algorithm;
   if (digits.size() != kWordDigits * algorithm.words.size()) return std::nullopt;
   for (std::size_t i = 0; i < algorithm.words.size(); ++i) {
@@ -41,16 +53,17 @@ std::optional<CachedAlgorithm> parse_entry(std::string_view digits, std::string_
     const auto [end, error] = std::from_chars(begin, begin + kWordDigits, algorithm.words[i], 16);
     if (error != std::errc() || end != begin + kWordDigits) return std::nullopt;
   }
-  const char* const stop = microseconds.data() + microseconds.size();
-  const auto [end, error] = std::from_chars(microseconds.data(), stop, algorithm.microseconds);
-  const bool sane = std::isfinite(algorithm.microseconds) && algorithm.microseconds >= 0;
-  return error == std::errc() && end == stop && sane ? std::optional(algorithm) : std::nullopt;
+  const auto own = parse_time(microseconds), first = parse_time(first_microseconds);
+  if (!own || !first) return std::nullopt;
+  algorithm.microseconds = *own;
+  algorithm.first_microseconds = *first;
+  return algorithm;
 }
 
 }  // namespace
 
 AlgorithmCache::AlgorithmCache(const std::string& folder, const std::string& library, const std::string& gpu)
-    : header_("orrery algorithms 1\t" + library + "\t" + gpu) {
+    : header_(fmt::format("{}\t{}\t{}", kVersion, library, gpu)) {
   if (!folder.empty()) path_ = (std::filesystem::path(folder) / file_name(library, gpu)).string();
 }
 
@@ -61,15 +74,19 @@ std::string AlgorithmCache::read(Entries& into) const {
   std::string line;
   if (!file || !std::getline(file, line) || line != header_) {
     return fmt::format(
-        "{} isn't a list of algorithms for this library and GPU: it is left out and written anew", path_);
+        "{} isn't a list of algorithms of this version for this library and GPU: it is left out and written "
+        "anew",
+        path_);
   }
   int damaged = 0;
   while (std::getline(file, line)) {
-    const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
+    const std::size_t first = line.find('\t'), second = line.find('\t', first + 1),
+                      third = line.find('\t', second + 1);
     std::optional<CachedAlgorithm> entry;
-    if (first != std::string::npos && second != std::string::npos) {
+    if (first < second && second < third && third != std::string::npos) {
       const std::string_view all = line;
-      entry = parse_entry(all.substr(first + 1, second - first - 1), all.substr(second + 1));
+      entry = parse_entry(all.substr(first + 1, second - first - 1),
+                          all.substr(second + 1, third - second - 1), all.substr(third + 1));
     }
     if (entry) {
       into[line.substr(0, first)] = *entry;

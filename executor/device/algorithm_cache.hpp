@@ -11,6 +11,7 @@ namespace orrery::device {
 struct CachedAlgorithm {
   std::array<std::uint64_t, 8> words{};  // What the library calls it; its own business.
   double microseconds = 0;
+  double first_microseconds = 0;  // Of what the library offers first; 0: that wasn't timed.
   bool operator==(const CachedAlgorithm&) const = default;
 };
 

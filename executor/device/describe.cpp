@@ -67,7 +67,9 @@ std::string of(const Dropout& dropout) {
          (dropout.addend ? " + residual" : "");
 }
 std::string of(const DropoutGrad& dropout) { return fmt::format("dropout gradient {}", dropout.elements); }
-std::string of(const CrossEntropy& loss) { return rows("cross entropy", loss.tokens, loss.vocab); }
+std::string of(const CrossEntropy& loss) {
+  return rows("cross entropy", loss.tokens, loss.vocab) + (loss.dlogits ? " + gradient" : "");
+}
 std::string of(const CrossEntropyGrad& loss) {
   return rows("cross entropy gradient", loss.tokens, loss.vocab);
 }

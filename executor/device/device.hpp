@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "executor/device/launch.hpp"
+#include "executor/device/tuning.hpp"
 
 namespace orrery::device {
 
@@ -77,6 +78,9 @@ using AllGather = std::function<std::vector<std::string>(std::string_view own)>;
 struct RunnerOptions {
   bool capture = true;          // Whole steps as graphs; plain launches where that fails, which is counted.
   std::string algorithm_cache;  // Folder of timed choices; empty: none is kept.
+  Tuning tuning = Tuning::kSustained;
+  // Told what is being prepared where that takes seconds; may throw to end it.
+  std::function<void(std::string_view)> preparing;
   std::chrono::milliseconds deadline{60'000};  // For whatever needs other ranks.
   int rank = 0;
   bool trace_kernels = false;          // start_tracing() and kernels() will be called.
@@ -108,7 +112,8 @@ struct RunnerCounters {
   std::int64_t graph_launches = 0, plain_steps = 0;  // Steps replayed, and those launched kernel by kernel.
   std::string capture_failure;                       // Why, where capture was wanted and failed.
   std::int64_t library_workspace_bytes = 0;          // Beside the memory plan: cuBLASLt's, cuDNN's, our own.
-  std::vector<std::string> warnings;                 // What works, but not as well as it could, and why.
+  std::vector<ProductTime> products;
+  std::vector<std::string> warnings;  // What works, but not as well as it could, and why.
 };
 
 class Runner {

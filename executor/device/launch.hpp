@@ -216,6 +216,7 @@ struct CrossEntropy {  // loss = Σ (lse − logit of the label) / tokens_of_mea
   Array logits, labels;  // T (or fp32); int64
   Array loss;            // [1]
   float* lse = nullptr;  // [tokens]
+  Array dlogits;         // The gradient too, as CrossEntropyGrad has it; or none.
 };
 struct CrossEntropyGrad {  // dlogits may be the logits.
   std::int64_t tokens = 0, vocab = 0, real = 0, first_entry = 0;

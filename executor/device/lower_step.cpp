@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "executor/device/join_loss.hpp"
 #include "executor/device/lower_exchange.hpp"
 #include "executor/device/quantize_products.hpp"
 #include "executor/runtime/bind_parts.hpp"
@@ -43,6 +44,7 @@ class StepLowering {
 
   DeviceStep lower() {
     DeviceStep step;
+    std::vector<Footprint> footprints;
     const Role& role = tables_.role(rank_.rank);
     count_touchers(role);
     for (std::size_t i = 0; i < rank_.instructions.size(); ++i) {
@@ -68,8 +70,10 @@ class StepLowering {
                                                   fp8_operands(rank_.instructions[i], places));
       }
       if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
+      footprints.push_back(footprint(instruction));
     }
     step.streams = static_cast<std::int32_t>(role.streams.size());
+    join_loss(step, footprints);
     step.staging = memory_.staging;
     step.staging_bytes = staging_.bytes;
     step.results = memory_.results;
@@ -130,6 +134,17 @@ class StepLowering {
       }
     }
     return found;
+  }
+
+  Footprint footprint(const Instruction& instruction) const {
+    Footprint touched;
+    const Role& role = tables_.role(rank_.rank);
+    for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
+      const Operand& operand = role.operands[static_cast<std::size_t>(o)];
+      const std::span<const std::byte> memory = packs_.memory(operand.buffer);
+      touched.push_back({memory.data(), memory.data() + memory.size()});
+    }
+    return touched;
   }
 
   void count_touchers(const Role& role) {

@@ -87,7 +87,10 @@ class CudaBackend : public host::Backend {
   // Where no GPU can be used, that is said before ranks wait for each other.
   std::string device_name(int local_rank) const override {
     device_count();
-    return fmt::format("GPU {}", local_rank);
+    // NCCL takes ranks for those of different hosts where this says so, and they may then share a GPU.
+    const char* const host = std::getenv("NCCL_HOSTID");
+    return host == nullptr ? fmt::format("GPU {}", local_rank)
+                           : fmt::format("GPU {} for '{}'", local_rank, host);
   }
 
  private:

@@ -98,6 +98,11 @@ class DeviceRank {
     RunnerOptions runner;
     runner.capture = device_options.capture;
     runner.algorithm_cache = device_options.algorithm_cache;
+    runner.tuning = device_options.tuning;
+    runner.preparing = [&device_options](std::string_view what) {
+      launch::keep_waiting();
+      if (device_options.preparing) device_options.preparing(what);
+    };
     runner.deadline = options.watchdog;
     runner.rank = self.value;
     traces_ = device_options.trace_kernels && self == host::active_ranks(world.program()).front();
@@ -306,7 +311,8 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
                    counters.capture_failure,
                    {},
                    std::move(counters.warnings),
-                   {}};
+                   {},
+                   std::move(counters.products)};
   for (KernelSpan& kernel : kernels) {
     result.device.traced.push_back(
         {std::move(kernel.kernel), kernel.instruction, kernel.stream, kernel.start_ns, kernel.end_ns});

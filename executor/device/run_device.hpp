@@ -11,7 +11,9 @@ struct DeviceRunOptions {
   bool capture = true;
   bool deterministic = false;  // Attention's gradient sums in a fixed order too, with more memory.
   std::string algorithm_cache;
-  bool trace_kernels = false;         // Of the last step, on the first rank.
+  Tuning tuning = Tuning::kSustained;               // Of algorithms that the cache doesn't have.
+  std::function<void(std::string_view)> preparing;  // Told what is being prepared where that takes seconds.
+  bool trace_kernels = false;                       // Of the last step, on the first rank.
   std::int64_t time_launches_ms = 0;  // After the run: each kind of launch alone, for so long; 0: none.
 };
 

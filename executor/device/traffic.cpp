@@ -81,7 +81,7 @@ Bytes of(const DropoutGrad& dropout) {
   return bytes(dropout.elements, {dropout.dy, dropout.mask, dropout.dx});
 }
 Bytes of(const CrossEntropy& loss) {
-  return bytes(loss.tokens * loss.vocab, {loss.logits}) + bytes(loss.tokens, {loss.labels}) +
+  return bytes(loss.tokens * loss.vocab, {loss.logits, loss.dlogits}) + bytes(loss.tokens, {loss.labels}) +
          loss.tokens * kFp32;
 }
 Bytes of(const CrossEntropyGrad& loss) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/device/tuning.hpp"
 #include "executor/launch/rendezvous.hpp"
 #include "executor/runtime/rank_loop.hpp"
 #include "executor/runtime/state.hpp"
@@ -54,6 +55,7 @@ struct DeviceUse {
   std::vector<KernelUse> kernels;                 // Where they were timed.
   std::vector<std::string> warnings;              // What worked, but not as well as it could, and why.
   std::vector<TracedKernel> traced;               // By start; where somebody asked for it.
+  std::vector<device::ProductTime> products;      // By which algorithm each runs.
 };
 
 struct RunResult {

@@ -59,7 +59,7 @@ TEST_CASE("options of the other backend are refused", "[cli]") {
     refused(run_orrery("run " + kOneRank + " --backend cuda " + option), 2, "belongs to the host backend");
   }
   for (const char* option : {"--deterministic", "--plain-launches", "--algorithm-cache folder",
-                             "--time-kernels 10", "--trace-kernels trace.json"}) {
+                             "--tune quick", "--time-kernels 10", "--trace-kernels trace.json"}) {
     refused(run_orrery("run " + kOneRank + " " + option), 2, "belongs to the cuda backend");
   }
 }

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "executor/device/algorithm_cache.hpp"
+#include "executor/device/tuning.hpp"
 
 namespace fs = std::filesystem;
 using orrery::device::AlgorithmCache;
@@ -33,6 +34,7 @@ CachedAlgorithm algorithm(std::uint64_t seed) {
   CachedAlgorithm made;
   for (auto& word : made.words) word = seed = seed * 6364136223846793005ULL + 1;
   made.microseconds = static_cast<double>(seed % 100000) / 8;
+  made.first_microseconds = static_cast<double>(seed / 7 % 100000) / 8;
   return made;
 }
 
@@ -85,8 +87,8 @@ TEST_CASE("what another process kept meanwhile stays", "[device]") {
 TEST_CASE("files that aren't lists of algorithms are left out with a warning", "[device]") {
   const std::string text =
       GENERATE(as<std::string>{}, "", "\n", "{\"algorithms\": []}\n", std::string(5000, '\xff'),
-               "orrery algorithms 2\tcublaslt 13.1.0\tNVIDIA H200\n",
-               "orrery algorithms 1\tcublaslt 13.0.0\tNVIDIA H200\n");
+               "orrery algorithms 1\tcublaslt 13.1.0\tNVIDIA H200\n",
+               "orrery algorithms 2\tcublaslt 13.0.0\tNVIDIA H200\n");
   const Folder folder;
   AlgorithmCache cache = folder.cache();
   fs::create_directories(folder.path);
@@ -109,14 +111,15 @@ TEST_CASE("damaged lines are left out and counted", "[device]") {
   const std::string entry = line.substr(line.find('\t'));
   std::string wrong_digit = "e" + entry;
   wrong_digit[5] = 'g';
-  std::ofstream(written.path()) << good << "no tabulators\nx\t1234\t5\ny\t" << std::string(128, '0')
-                                << "\tfast\nz\t" << std::string(128, '0') << "\tnan\n"
+  std::ofstream(written.path()) << good << "no tabulators\nx\t1234\t5\t5\ny\t" << std::string(128, '0')
+                                << "\tfast\t1\nz\t" << std::string(128, '0') << "\t1\tnan\no\t"
+                                << std::string(128, '0') << "\t1.000\n"
                                 << wrong_digit << "cut" << entry.substr(0, 60);
   AlgorithmCache read = folder.cache();
-  CHECK_THAT(read.load(), Catch::Contains("6 damaged lines"));
+  CHECK_THAT(read.load(), Catch::Contains("7 damaged lines"));
   REQUIRE(read.find("good") != nullptr);
   CHECK(*read.find("good") == algorithm(1));
-  for (const char* key : {"x", "y", "z", "e", "cut"}) CHECK(read.find(key) == nullptr);
+  for (const char* key : {"x", "y", "z", "o", "e", "cut"}) CHECK(read.find(key) == nullptr);
 }
 
 TEST_CASE("without a folder nothing is kept, and a folder that can't be written is a warning", "[device]") {
@@ -132,4 +135,23 @@ TEST_CASE("without a folder nothing is kept, and a folder that can't be written 
   AlgorithmCache blocked((folder.path / "file").string(), "cublaslt 13.1.0", "NVIDIA H200");
   blocked.put("a", algorithm(1));
   CHECK_THAT(blocked.save(), Catch::Contains("can't write"));
+}
+
+TEST_CASE("the fastest is taken, and of equally fast ones the one of least energy", "[device]") {
+  using orrery::device::AlgorithmTime;
+  const auto best = [](std::vector<AlgorithmTime> times) { return orrery::device::best_of(times); };
+  CHECK(best({{"a", 100, 60}}) == 0);
+  CHECK(best({{"a", 101, 50}, {"b", 100, 60}, {"c", 102, 40}}) == 1);  // More than 0.3 % behind.
+  CHECK(best({{"a", 100.2, 50}, {"b", 100, 60}}) == 0);
+  CHECK(best({{"a", 100.2, 60}, {"b", 100, 50}}) == 1);
+  CHECK(best({{"a", 100.2, 0}, {"b", 100, 60}}) == 1);  // Energy isn't known of both.
+  CHECK(best({{"a", 100.2, 50}, {"b", 100, 0}}) == 1);
+  CHECK(best({{"a", 100.25, 40}, {"b", 100, 60}, {"c", 100.1, 50}}) == 0);
+}
+
+TEST_CASE("what a quick tuning chose is kept apart", "[device]") {
+  using orrery::device::kept_key;
+  using orrery::device::Tuning;
+  CHECK(kept_key("m1 n2", Tuning::kSustained) == "m1 n2");
+  CHECK(kept_key("m1 n2", Tuning::kQuick) != kept_key("m1 n2", Tuning::kSustained));
 }

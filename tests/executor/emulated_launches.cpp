@@ -377,6 +377,16 @@ void perform_kind(const DropoutGrad& x) {
 
 // ---- Loss and optimiser.
 
+void perform_kind(const CrossEntropyGrad& x) {
+  for (std::int64_t t = 0; t < x.tokens; ++t) {
+    const auto label = static_cast<std::int64_t>(read(x.labels, t)) - x.first_entry;
+    for (std::int64_t i = 0; i < x.vocab; ++i) {
+      const double p =
+          i < x.real ? std::exp(read(x.logits, t * x.vocab + i) - static_cast<double>(x.lse[t])) : 0;
+      write(x.dlogits, t * x.vocab + i, (p - (i == label ? 1 : 0)) / x.tokens_of_mean);
+    }
+  }
+}
 void perform_kind(const CrossEntropy& x) {
   double loss = 0;
   for (std::int64_t t = 0; t < x.tokens; ++t) {
@@ -387,16 +397,9 @@ void perform_kind(const CrossEntropy& x) {
     loss += std::log(sum) - read(x.logits, t * x.vocab + label);
   }
   write(x.loss, 0, loss / x.tokens_of_mean);
-}
-void perform_kind(const CrossEntropyGrad& x) {
-  for (std::int64_t t = 0; t < x.tokens; ++t) {
-    const auto label = static_cast<std::int64_t>(read(x.labels, t)) - x.first_entry;
-    for (std::int64_t i = 0; i < x.vocab; ++i) {
-      const double p =
-          i < x.real ? std::exp(read(x.logits, t * x.vocab + i) - static_cast<double>(x.lse[t])) : 0;
-      write(x.dlogits, t * x.vocab + i, (p - (i == label ? 1 : 0)) / x.tokens_of_mean);
-    }
-  }
+  if (!x.dlogits) return;
+  perform_kind(CrossEntropyGrad{x.tokens, x.vocab, x.real, x.first_entry, x.tokens_of_mean, x.logits,
+                                x.labels, x.lse, x.dlogits});
 }
 
 void perform_kind(const CrossEntropyPart& x) {

@@ -1,4 +1,4 @@
-"""What tools/gpu-train and tools/gpu-losses share: where orrery is, what a scenario says, runs of both sides."""
+"""What tools/gpu-train, tools/gpu-losses and tools/gpu-plans share: where orrery is, what a scenario says, runs of both sides."""
 import datetime
 import json
 import os
@@ -66,31 +66,38 @@ def tail(text, lines=8):
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
-def environments(gpus):
-    """What each rank of a run on this machine is told, as a launcher would."""
-    if gpus == 1:
+def environments(ranks, one_gpu=False):
+    """What each rank of a run on this machine is told, as a launcher would. `one_gpu`: each as the only one of its host."""
+    if ranks == 1:
         return [dict(os.environ)]
     if os.environ.get("NCCL_NVLS_ENABLE") != "0":
         sys.exit("set NCCL_NVLS_ENABLE=0: orrery's collectives do without multicast, so both sides do")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [dict(os.environ, RANK=str(rank), WORLD_SIZE=str(gpus), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(gpus),
-                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in range(gpus)]
+    def told(rank):
+        local = dict(LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks))
+        if one_gpu:
+            local = dict(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", NCCL_HOSTID=f"rank{rank}", NCCL_SOCKET_IFNAME="lo",
+                         NCCL_IB_DISABLE="1")
+        return dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                    **local)
+
+    return [told(rank) for rank in range(ranks)]
 
 
-def run_ranks(command, gpus, timeout_s):
-    """The command once for each GPU. RAISES Failed with what was written to standard error."""
+def run_ranks(command, ranks, timeout_s, one_gpu=False):
+    """The command once for each rank. RAISES Failed with what was written to standard error."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        ranks = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=environment)
-                 for environment in environments(gpus)]
+        started = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+                                    env=environment) for environment in environments(ranks, one_gpu)]
         end = time.time() + timeout_s
         try:
-            codes = [rank.wait(max(0.1, end - time.time())) for rank in ranks]
+            codes = [rank.wait(max(0.1, end - time.time())) for rank in started]
         except subprocess.TimeoutExpired:
             codes = [None]
         finally:
-            for rank in ranks:
+            for rank in started:
                 rank.kill()  # Does nothing to those that have ended.
                 rank.wait()
         if any(code != 0 for code in codes):
@@ -99,14 +106,14 @@ def run_ranks(command, gpus, timeout_s):
             raise Failed(f"{why}: {' '.join(command)}\n{tail(log.read())}")
 
 
-def run_orrery(program, scenario, steps, options, settings, timeout_s):
+def run_orrery(program, scenario, steps, options, settings, timeout_s, one_gpu=False):
     """The JSON of `orrery run` and the command."""
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "run.json")
         command = [program, "run", scenario.file, "--backend", options.backend, "--steps", str(steps), "--json", result]
         for setting in settings:
             command += ["--set", setting]
-        run_ranks(command, scenario.gpus, timeout_s)
+        run_ranks(command, scenario.gpus, timeout_s, one_gpu)
         with open(result, encoding="utf-8") as file:
             return json.load(file), " ".join(command)
 

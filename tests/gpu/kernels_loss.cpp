@@ -48,7 +48,8 @@ void check_loss(const LossShape& shape, DType type, DType of_labels, std::size_t
                                   forward.input(logits, type, offset),
                                   forward.input(labels, of_labels),
                                   forward.output(1, DType::kFp32),
-                                  reinterpret_cast<float*>(lse.data)};
+                                  reinterpret_cast<float*>(lse.data),
+                                  {}};
   forward.run(loss);
   const std::vector<Values> wanted =
       host_op(OpKind::kCrossEntropy, shape, logits, labels).output({1}).output({1, shape.tokens}).run();
@@ -69,7 +70,44 @@ void check_loss(const LossShape& shape, DType type, DType of_labels, std::size_t
   CHECK(element_error(backward.values(grad.dlogits), op.run()[0]) < of_exponentials(shape, type));
 }
 
+// In one launch, whatever the rows' places: those that no kernel takes at once go through two.
+void check_both(const LossShape& shape, DType type, std::size_t offset, bool in_place) {
+  const std::size_t n = product({shape.tokens, shape.vocab}), tokens = static_cast<std::size_t>(shape.tokens);
+  const std::int64_t real = shape.real > 0 ? shape.real : shape.vocab;
+  const Values logits = numbers(n, type, 1, shape.size), labels = whole_numbers(tokens, 0, real - 1, 2);
+  DeviceCase on_device;
+  const device::Array lse = on_device.output(tokens, DType::kFp32);
+  device::CrossEntropy loss;
+  loss.tokens = shape.tokens, loss.vocab = shape.vocab, loss.real = real;
+  loss.tokens_of_mean = static_cast<double>(kTokensOfMean);
+  loss.logits = in_place ? on_device.changed(logits, type, offset) : on_device.input(logits, type, offset);
+  loss.dlogits = in_place ? loss.logits : on_device.output(n, type, offset);
+  loss.labels = on_device.input(labels, DType::kInt64);
+  loss.loss = on_device.output(1, DType::kFp32);
+  loss.lse = reinterpret_cast<float*>(lse.data);
+  on_device.run(loss);
+  const std::vector<Values> wanted =
+      host_op(OpKind::kCrossEntropy, shape, logits, labels).output({1}).output({1, shape.tokens}).run();
+  CHECK(element_error(on_device.values(loss.loss), wanted[0]) < 1e-5);
+  CHECK(element_error(on_device.values(lse), wanted[1]) < 1e-5);
+  HostOp op = host_op(OpKind::kCrossEntropyGrad, shape, logits, labels);
+  op.input({1, shape.tokens}, wanted[1]).output({1, shape.tokens, shape.vocab});
+  CHECK(element_error(on_device.values(loss.dlogits), op.run()[0]) < of_exponentials(shape, type));
+}
+
 }  // namespace
+
+TEST_CASE("the loss with its gradient on the device is the host's", "[gpu]") {
+  if (!have_gpu()) return;
+  for (const DType type : kActivationTypes) {
+    for (const LossShape& shape : kLossShapes) {
+      CAPTURE(to_string(type), shape.tokens, shape.vocab, shape.real);
+      check_both(shape, type, 0, true);
+      check_both(shape, type, 0, false);
+      check_both(shape, type, 1, false);
+    }
+  }
+}
 
 TEST_CASE("cross-entropy on the device is the host's", "[gpu]") {
   if (!have_gpu()) return;

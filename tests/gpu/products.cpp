@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
 
 #include "executor/cuda/memory.hpp"
+#include "executor/cuda/product_algorithm.hpp"
 #include "executor/cuda/products.hpp"
 #include "tests/gpu/device_cases.hpp"
 
@@ -261,18 +263,20 @@ TEST_CASE("large products, timed, captured, and timed once for all runs", "[gpu]
     std::vector<cuda::ProductId> ids;
     for (const Operands& operands : all) ids.push_back(bench.products.prepare(operands.gemm));
     const cuda::Memory scratch(std::int64_t{1} << 30, "tests");
-    cuda::TuneOptions options;
-    options.sustained_ms = 10;
+    const auto options = cuda::TuneOptions::of(device::Tuning::kQuick);
     const auto warnings = bench.products.tune(bench.stream, {scratch.data(), std::size_t{1} << 30},
                                               bench.workspace.data(), kWorkspaceBytes, options);
     CHECK(warnings.empty());
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      const cuda::ProductTime time = bench.products.times()[i];
-      INFO(time.product << ": " << time.microseconds << " µs, " << time.candidates << " candidates");
-      CHECK(time.microseconds > 0);
+      const device::ProductTime time = bench.products.times()[i];
+      const double us = time.chosen.microseconds;
+      INFO(time.product << ": " << us << " µs by " << time.chosen.algorithm << ", " << time.candidates
+                        << " candidates");
+      CHECK(us > 0);
       CHECK((time.candidates == 0) == again);
-      if (again) CHECK(time.microseconds == Approx(timed[i]).margin(1e-3));
-      timed.push_back(time.microseconds);
+      CHECK_THAT(time.chosen.algorithm, Catch::Contains("tile"));
+      if (again) CHECK(us == Approx(timed[i]).margin(1e-3));
+      timed.push_back(us);
 
       const Bytes direct = bench.result(all[i], ids[i]);
       const Values found = to_values(direct, all[i].of.to);
@@ -301,15 +305,113 @@ TEST_CASE("large products, timed, captured, and timed once for all runs", "[gpu]
   std::filesystem::remove_all(cache);
 }
 
+TEST_CASE("sustained tuning looks beyond the heuristic, and is done once", "[gpu]") {
+  if (!have_gpu()) return;
+  // Sums along k like a gradient of weights: bf16 added to fp32, and one that splitting k may make faster.
+  ProductCase wide, deep;
+  wide.m = 768, wide.n = 768, wide.k = 8192, wide.a_turned = true, wide.accumulate = true;
+  wide.to = DType::kFp32, wide.gap = 0;
+  deep.m = 256, deep.n = 512, deep.k = 4096, deep.b_turned = true, deep.gap = 0;
+  Operands all[] = {Operands(wide), Operands(deep)};
+  const std::string cache =
+      (std::filesystem::temp_directory_path() / ("orrery-sustained-" + std::to_string(getpid()))).string();
+  const auto tune = [&](device::Tuning tuning, std::vector<std::string>* said = nullptr) {
+    auto bench = std::make_unique<Bench>(cache);
+    for (const Operands& operands : all) bench->products.prepare(operands.gemm);
+    const cuda::Memory scratch(std::int64_t{1} << 30, "tests");
+    auto options = cuda::TuneOptions::of(tuning);
+    options.warm_up_ms = std::min(options.warm_up_ms, 100.0);
+    options.turn_ms = 10;
+    if (said != nullptr) options.progress = [&](std::string_view what) { said->emplace_back(what); };
+    CHECK(bench->products
+              .tune(bench->stream, {scratch.data(), std::size_t{1} << 30}, bench->workspace.data(),
+                    kWorkspaceBytes, options)
+              .empty());
+    return bench;
+  };
+  const auto quick = tune(device::Tuning::kQuick);
+  std::vector<std::string> said;
+  const auto sustained = tune(device::Tuning::kSustained, &said);
+  CHECK(said == std::vector<std::string>{"timing product 1 of 2", "timing product 2 of 2"});
+  for (std::size_t i = 0; i < std::size(all); ++i) {
+    const device::ProductTime time = sustained->products.times()[i];
+    INFO(time.product << ": " << time.chosen.algorithm << ", " << time.chosen.microseconds << " µs; first "
+                      << time.first.algorithm << ", " << time.first.microseconds << " µs");
+    CHECK(time.candidates > quick->products.times()[i].candidates);
+    REQUIRE(time.finalists.size() >= 1);
+    CHECK(time.finalists.size() <= 6);
+    CHECK(time.first.microseconds > 0);
+    CHECK(time.chosen.microseconds <= 1.003 * time.first.microseconds);
+    // Whatever was found computes the product, and twice the same bits.
+    const Bytes once = sustained->result(all[i], {static_cast<std::int32_t>(i)});
+    check_all(all[i], to_values(once, all[i].of.to));
+    for (int repeat = 0; repeat < 5; ++repeat)
+      CHECK((sustained->result(all[i], {static_cast<std::int32_t>(i)}) == once));
+  }
+  for (const device::Tuning tuning : {device::Tuning::kSustained, device::Tuning::kQuick}) {
+    const auto again = tune(tuning);
+    for (std::size_t i = 0; i < std::size(all); ++i) {
+      const device::ProductTime kept = again->products.times()[i], was = sustained->products.times()[i];
+      CHECK(kept.candidates == 0);
+      CHECK(kept.chosen.algorithm == was.chosen.algorithm);
+      CHECK(kept.chosen.microseconds == Approx(was.chosen.microseconds).margin(1e-3));
+      CHECK(kept.first.algorithm == was.first.algorithm);
+      CHECK(kept.first.microseconds == Approx(was.first.microseconds).margin(1e-3));
+    }
+  }
+  std::filesystem::remove_all(cache);
+}
+
+TEST_CASE("every algorithm that a search may take computes the product", "[gpu]") {
+  if (!have_gpu()) return;
+  ProductCase x;
+  x.m = 256, x.n = 256, x.k = 2048, x.a_turned = true, x.gap = 0;
+  for (const DType to : {DType::kBf16, DType::kFp32}) {
+    x.to = to, x.accumulate = to == DType::kFp32;
+    Operands operands(x);
+    cublasLtHandle_t handle = nullptr;
+    const cuda::CublasLt& library = cuda::cublaslt();
+    REQUIRE(library.create(&handle) == CUBLAS_STATUS_SUCCESS);
+    const cuda::OwnStream stream;
+    const cuda::Memory workspace(static_cast<std::int64_t>(kWorkspaceBytes), "tests");
+    int tried = 0;
+    {
+      cuda::Product product(library, handle, operands.gemm);
+      const auto alignment = cuda::alignment_of(operands.gemm);
+      for (const auto& offer : product.candidates(alignment, 4, kWorkspaceBytes)) {
+        for (const auto& variant : cuda::variants(library, offer.algorithm, alignment)) {
+          if (tried >= 200 || !product.runs(variant, kWorkspaceBytes)) continue;
+          INFO(cuda::describe(cuda::settings_of(library, variant)));
+          operands.begin();
+          const auto launched = product.launch(cuda::operands_of(operands.gemm), variant, workspace.data(),
+                                               kWorkspaceBytes, stream);
+          check_cuda(cudaStreamSynchronize(stream));
+          if (launched != CUBLAS_STATUS_SUCCESS) continue;
+          const Values found = to_values(operands.d_memory.read(), to);
+          Random random(static_cast<std::uint64_t>(tried++));
+          for (int spot = 0; spot < 50; ++spot) {
+            const std::int64_t row = random.between(0, x.m - 1), column = random.between(0, x.n - 1);
+            const Operands::Wanted wanted = operands.wanted(0, row, column);
+            CHECK(std::abs(found[operands.d.at(0, row, column)] - wanted.value) <= wanted.tolerance);
+          }
+        }
+      }
+    }
+    CHECK(tried > 0);
+    library.destroy(handle);
+  }
+}
+
 TEST_CASE("products that don't fit into scratch are chosen untimed, with a warning", "[gpu]") {
   if (!have_gpu()) return;
   Operands operands{ProductCase{}};
   Bench bench;
   const cuda::ProductId id = bench.products.prepare(operands.gemm);
-  const auto warnings = bench.products.tune(bench.stream, {}, bench.workspace.data(), kWorkspaceBytes);
+  const auto warnings = bench.products.tune(bench.stream, {}, bench.workspace.data(), kWorkspaceBytes,
+                                            cuda::TuneOptions::of(device::Tuning::kQuick));
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0], Catch::Contains("too large to be timed"));
-  CHECK(bench.products.times()[0].microseconds == 0);
+  CHECK(bench.products.times()[0].chosen.microseconds == 0);
   check_all(operands, to_values(bench.result(operands, id), operands.of.to));
 }
 

@@ -34,7 +34,7 @@ _orrery() {
   elif [[ $word == -* ]]; then
     case "$command $action" in
       simulate*) words="--json --trace --program --timeline --set --engine --engine-tolerance --passes --threads --no-fold --allow-oom --no-interval --verbose --help" ;;
-      run*) words="--json --trace --timeline --log --steps --processes --watchdog --gemm --pin --backend --plain-launches --time-kernels --trace-kernels --deterministic --algorithm-cache --set --help" ;;
+      run*) words="--json --trace --timeline --log --steps --processes --watchdog --gemm --pin --backend --plain-launches --time-kernels --trace-kernels --deterministic --algorithm-cache --tune --set --help" ;;
       memory*) words="--json --offsets --set --role --all-roles --threads --help" ;;
       fabric*) words="--json --set --help" ;;
       partition*) words="--strategy --min-piece --max-piece --json --set --help" ;;

@@ -97,6 +97,7 @@ complete -c orrery -n "$run" -x -l time-kernels -d "With cuda: time each kind of
 complete -c orrery -n "$run" -r -l trace-kernels -d "With cuda: write a trace of every kernel of the last step"
 complete -c orrery -n "$run" -l deterministic -d "With cuda: sum attention's gradients in a fixed order too"
 complete -c orrery -n "$run" -r -l algorithm-cache -d "With cuda: folder of the products' timed algorithms"
+complete -c orrery -n "$run" -x -l tune -a "quick sustained" -d "With cuda: how thoroughly algorithms are timed"
 complete -c orrery -n "$memory" -r -l json -d "Write the figures as JSON; - is standard output"
 complete -c orrery -n "$memory" -l offsets -d "With --json: every buffer's place in the memory plan"
 complete -c orrery -n "$memory" -x -l role -d "Show this role"

@@ -132,6 +132,7 @@ _orrery() {
             '--trace-kernels[with cuda, write a trace of every kernel of the last step]:file:_files' \
             '--deterministic[with cuda, sum attention gradients in a fixed order too]' \
             '--algorithm-cache[with cuda, folder of timed algorithms]:folder:_files -/' \
+            '--tune[with cuda, how thoroughly algorithms are timed]:how:(quick sustained)' \
             '1:scenario file:_files -g "*.(yaml|yml)"' ;;
         memory)
           _arguments '--help[print help]' '--json[write figures as JSON]:file:_files' \

@@ -17,9 +17,9 @@ std::vector<orrery::cuda::JsonObject> orrery::cuda::measure_matmuls(std::string&
 #include <cmath>
 #include <thread>
 
+#include "executor/cuda/nvml.hpp"
 #include "executor/cuda/probe/device.hpp"
 #include "executor/cuda/probe/kernels.hpp"
-#include "executor/cuda/probe/nvml.hpp"
 
 namespace orrery::cuda {
 namespace {

@@ -8,9 +8,9 @@
 #include <set>
 #include <string>
 
+#include "executor/cuda/nvml.hpp"
 #include "executor/cuda/probe/device.hpp"
 #include "executor/cuda/probe/measurements.hpp"
-#include "executor/cuda/probe/nvml.hpp"
 
 namespace orrery::cuda {
 namespace {

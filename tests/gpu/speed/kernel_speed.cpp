@@ -155,7 +155,7 @@ class Table {
 };
 
 struct Model {
-  std::int64_t tokens, sequence, width, heads, ffn, vocab;
+  std::int64_t tokens, sequence, width, heads, kv_heads, ffn, vocab;
 };
 constexpr DType kType = DType::kBf16;
 
@@ -219,14 +219,32 @@ void elements(Table& table, const Model& m) {
     return ready(arena,
                  device::ColumnSum{m.tokens, m.ffn, bf16(arena), arena.array(m.ffn, DType::kFp32), true});
   });
-  table.add("rope", fmt::format("{} x {} x {}", m.tokens, m.heads, m.width / m.heads), 4 * narrow,
-            [&](Arena& arena) {
-              device::Rope rope;
-              rope.batch = m.tokens / m.sequence, rope.sequence = m.sequence, rope.heads = m.heads;
-              rope.width = rope.rotated = m.width / m.heads;
-              rope.x = rope.y = arena.array(narrow, kType);
-              return ready(arena, rope);
-            });
+}
+
+// Queries and keys in place in packed rows of queries, keys and values: two launches.
+void rotations(Table& table, const Model& m) {
+  const std::int64_t width = m.width / m.heads, row = (m.heads + 2 * m.kv_heads) * width;
+  const std::string shape =
+      fmt::format("{} x ({} + {}) x {} of {}", m.tokens, m.heads, m.kv_heads, width, row);
+  const auto rotation = [=](Arena& arena, bool back) {
+    device::Rope queries;
+    queries.batch = m.tokens / m.sequence, queries.sequence = m.sequence;
+    queries.heads = m.heads, queries.width = queries.rotated = width;
+    queries.back = back;
+    queries.x = queries.y = arena.array(m.tokens * row, kType);
+    queries.x_stride = queries.y_stride = row;
+    device::Rope keys = queries;
+    keys.heads = m.kv_heads;
+    keys.x.data += m.width * size_bytes(kType);
+    keys.y = keys.x;
+    return Run([first = ready(arena, queries), second = ready(arena, keys)](Stream stream) {
+      first(stream);
+      second(stream);
+    });
+  };
+  const std::int64_t bytes = 4 * m.tokens * (m.heads + m.kv_heads) * width;
+  table.add("rope of packed q, k", shape, bytes, [&](Arena& arena) { return rotation(arena, false); });
+  table.add("rope_grad of packed q, k", shape, bytes, [&](Arena& arena) { return rotation(arena, true); });
 }
 
 void tables(Table& table, const Model& m) {
@@ -247,15 +265,19 @@ void tables(Table& table, const Model& m) {
   }
   const std::string shape = fmt::format("{} x {}", m.tokens, m.vocab);
   const std::int64_t logits = m.tokens * m.vocab;
-  table.add("cross_entropy", shape, 2 * logits, [&](Arena& arena) {
+  const auto loss_of = [=](Arena& arena, bool with_gradient) {
     device::CrossEntropy loss;
     loss.tokens = m.tokens, loss.vocab = loss.real = m.vocab;
     loss.tokens_of_mean = static_cast<double>(m.tokens);
     loss.logits = arena.array(logits, kType), loss.labels = arena.whole(m.tokens, m.vocab);
     loss.loss = arena.array(1, DType::kFp32);
     loss.lse = reinterpret_cast<float*>(arena.take(4 * m.tokens));
+    if (with_gradient) loss.dlogits = loss.logits;
     return ready(arena, loss);
-  });
+  };
+  table.add("cross_entropy", shape, 2 * logits, [&](Arena& arena) { return loss_of(arena, false); });
+  table.add("cross_entropy with its gradient", shape, 4 * logits,
+            [&](Arena& arena) { return loss_of(arena, true); });
   table.add("cross_entropy_grad", shape, 4 * logits, [&](Arena& arena) {
     device::CrossEntropyGrad loss;
     loss.tokens = m.tokens, loss.vocab = loss.real = m.vocab;
@@ -303,10 +325,12 @@ int measure_all() {
   Stream stream = nullptr;
   check(cudaStreamCreate(&stream));
   Table table(stream);
-  for (const Model& m : {Model{32768, 1024, 768, 12, 2048, 32000}, Model{16384, 2048, 2048, 16, 5504, 32000},
-                         Model{8192, 4096, 4096, 32, 14336, 128256}}) {
+  for (const Model& m :
+       {Model{32768, 1024, 768, 12, 12, 2048, 50304}, Model{16384, 2048, 2048, 16, 16, 5504, 50304},
+        Model{8192, 4096, 4096, 32, 8, 14336, 128256}}) {
     norms(table, m);
     elements(table, m);
+    rotations(table, m);
     tables(table, m);
   }
   state(table);

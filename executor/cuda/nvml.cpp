@@ -1,4 +1,4 @@
-#include "executor/cuda/probe/nvml.hpp"
+#include "executor/cuda/nvml.hpp"
 
 #include <dlfcn.h>
 
@@ -13,6 +13,7 @@ using HandleByPciBusId = int (*)(const char*, Device*);
 using ClockInfo = int (*)(Device, int, unsigned*);
 using PowerUsage = int (*)(Device, unsigned*);
 using Temperature = int (*)(Device, int, unsigned*);
+using TotalEnergy = int (*)(Device, unsigned long long*);
 constexpr int kClockSm = 1;         // NVML_CLOCK_SM
 constexpr int kTemperatureGpu = 0;  // NVML_TEMPERATURE_GPU
 
@@ -58,6 +59,16 @@ GpuState Nvml::state(const std::string& pci_bus_id) const {
     state.temperature_c = static_cast<int>(value);
   }
   return state;
+}
+
+std::optional<double> Nvml::energy_j(const std::string& pci_bus_id) const {
+  Device device = nullptr;
+  unsigned long long millijoules = 0;
+  const auto handle = find<HandleByPciBusId>(library_, "nvmlDeviceGetHandleByPciBusId_v2");
+  const auto energy = find<TotalEnergy>(library_, "nvmlDeviceGetTotalEnergyConsumption");
+  if (handle == nullptr || energy == nullptr || handle(pci_bus_id.c_str(), &device) != 0) return std::nullopt;
+  if (energy(device, &millijoules) != 0) return std::nullopt;
+  return 1e-3 * static_cast<double>(millijoules);
 }
 
 }  // namespace orrery::cuda
