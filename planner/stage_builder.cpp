@@ -188,6 +188,7 @@ void StageBuilder::emit(const Launch& launch, Purpose purpose) {
   std::vector<std::pair<OpId, TensorId>> elsewhere;
   for (const OpId op : launch.ops) write_outputs(op, compute, elsewhere);
   for (const OpId op : launch.ops) add_fp8_copies(op, compute, kernel);
+  note_fp8_maker(launch);
   compute.work = Compute{symbols_.kernel(kernel)};
   if (in_.kernels.packed) pack_outputs(launch, compute);
   const std::int32_t made = append(std::move(compute));
@@ -446,7 +447,9 @@ void StageBuilder::note_forward_output(TensorId tensor) {
 void StageBuilder::build_backward(PassKind pass) {
   places_ = before_backward_;
   drop_tensors();
-  std::erase_if(fp8_kept_, [](const auto& kept) { return kept.second.pass != PassKind::kForward; });
+  for (auto* const known : {&fp8_kept_, &fp8_makers_}) {
+    std::erase_if(*known, [](const auto& kept) { return kept.second.pass != PassKind::kForward; });
+  }
   start_list(pass);
   std::vector<OpId> put_off;
   for (std::int32_t block = in_.blocks.last - 1; block >= in_.blocks.first; --block) {

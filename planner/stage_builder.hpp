@@ -64,9 +64,12 @@ class StageBuilder {
     std::int32_t buffer = -1;       // Negative: nobody has asked for it yet.
     bool copies = false;
   };
+  using Fp8Sources = std::vector<std::int32_t>;  // The buffers that matrices lie in.
+  void note_fp8_maker(const Launch& launch);
+  std::int32_t fp8_largest(Fp8Kept& of);
   void add_fp8_copies(OpId op, TemplateInstruction& compute, Kernel& kernel);
   std::int32_t add_fp8_buffer(const TemplateInstruction& writer, const char* what, std::int64_t bytes);
-  std::vector<std::int32_t> fp8_sources(OpId op, const std::vector<Fp8Operand>& operands);
+  Fp8Sources fp8_sources(OpId op, const std::vector<Fp8Operand>& operands);
   bool weight_gradient_follows(OpId op, const std::vector<Fp8Operand>& gradients);
   void keep_fp8(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
                 Kernel& kernel);
@@ -126,8 +129,9 @@ class StageBuilder {
   std::unordered_map<std::int32_t, Place> before_backward_;
   // Tensors brought to another placement for the launch that is being emitted.
   std::map<std::pair<TensorId, PlacementId>, Place> rearranged_;
-  std::map<std::vector<std::int32_t>, Fp8Kept> fp8_kept_;  // By the buffers that the matrices lie in.
-  std::int32_t region_ = 0;                                // Negative while tensors of it are recomputed.
+  // What products that copy these matrices leave of them, and what launches do that make them.
+  std::map<Fp8Sources, Fp8Kept> fp8_kept_, fp8_makers_;
+  std::int32_t region_ = 0;  // Negative while tensors of it are recomputed.
   std::map<std::pair<std::string, std::int32_t>, std::int32_t> moves_;  // By name and layer: so many so far.
   std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.
   std::vector<bool> seen_blocks_;

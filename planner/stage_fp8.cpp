@@ -1,6 +1,7 @@
 // Copies of operands for FP8 products: where they lie, what later instructions have of them, and what they
-// cost. An input's largest element is looked for once, by the product that reads it first; the gradient's
-// copies for the input's and the weight's gradient are made together where those follow one another.
+// cost. A matrix's largest element is left by the launch that makes it, where that can, or else looked for
+// once, by the product that reads it first; the gradient's copies for the input's and the weight's gradient
+// are made together where those follow one another.
 
 #include <algorithm>
 
@@ -45,10 +46,34 @@ std::int32_t StageBuilder::add_fp8_buffer(const TemplateInstruction& writer, con
   return static_cast<std::int32_t>(std::ssize(stage_.microbatch_buffers) - 1);
 }
 
+// Norms and gates leave the largest element of what they make; gates' gradients that of both, side by side.
+void StageBuilder::note_fp8_maker(const Launch& launch) {
+  if (in_.plan.fp8 == Fp8::kNone) return;
+  for (const OpId id : launch.ops) {
+    const Op& op = graph_[id];
+    const bool two = op.kind == OpKind::kGatedGrad;
+    if (op.kind != OpKind::kNorm && op.kind != OpKind::kGated && !(two && in_.kernels.packed)) continue;
+    Fp8Sources made = {places_.at(op.outputs[0].value).buffer};
+    if (two) made.push_back(places_.at(op.outputs[1].value).buffer);
+    fp8_makers_[made] = {pass_, static_cast<std::int32_t>(list().size())};
+  }
+}
+
+// Memory that the instruction leaves largest elements in.
+std::int32_t StageBuilder::fp8_largest(Fp8Kept& of) {
+  if (of.buffer < 0) {
+    TemplateInstruction& writer =
+        stage_.lists[static_cast<std::size_t>(of.pass)][static_cast<std::size_t>(of.instruction)];
+    of.buffer = add_fp8_buffer(writer, ".fp8_largest", kFp8LargestBytes);
+    touch(writer, {of.buffer, false, true});
+  }
+  return of.buffer;
+}
+
 // Buffers that the op reads them from; none where one is moved for it, or may come in pieces.
-std::vector<std::int32_t> StageBuilder::fp8_sources(OpId op, const std::vector<Fp8Operand>& operands) {
+StageBuilder::Fp8Sources StageBuilder::fp8_sources(OpId op, const std::vector<Fp8Operand>& operands) {
   if (in_.plan.passes.contains(LoweringPass::kSplitCollectives)) return {};
-  std::vector<std::int32_t> buffers;
+  Fp8Sources buffers;
   for (const Fp8Operand& operand : operands) {
     if (sharding_.needed(op, operand.tensor) != sharding_.stored(operand.tensor)) return {};
     buffers.push_back(place_of(operand.tensor).buffer);
@@ -93,9 +118,14 @@ void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute, Kernel&
 
 void StageBuilder::keep_fp8(OpId id, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
                             Kernel& kernel) {
-  const std::vector<std::int32_t> sources = fp8_sources(id, operands);
+  const Fp8Sources sources = fp8_sources(id, operands);
   if (sources.empty()) return;
   Fp8Kept kept{pass_, static_cast<std::int32_t>(list().size())};
+  if (const auto maker = fp8_makers_.find(sources); maker != fp8_makers_.end()) {
+    kept.buffer = fp8_largest(maker->second);
+    touch(compute, {kept.buffer, false, false});
+    kernel.read_bytes -= elements_of(operands) * size_bytes(in_.plan.compute_dtype);
+  }
   if (graph_[id].kind == OpKind::kMatmulGradInput && weight_gradient_follows(id, operands)) {
     kept.copies = true;
     kept.buffer = add_fp8_buffer(compute, ".fp8_kept", kFp8LargestBytes + copy_bytes(operands));
@@ -111,13 +141,7 @@ std::int64_t StageBuilder::take_fp8_kept(OpId id, const std::vector<Fp8Operand>&
   const auto found = fp8_kept_.find(fp8_sources(id, operands));
   if (found == fp8_kept_.end()) return 0;
   Fp8Kept& kept = found->second;
-  if (kept.buffer < 0) {
-    TemplateInstruction& writer =
-        stage_.lists[static_cast<std::size_t>(kept.pass)][static_cast<std::size_t>(kept.instruction)];
-    kept.buffer = add_fp8_buffer(writer, ".fp8_largest", kFp8LargestBytes);
-    touch(writer, {kept.buffer, false, true});
-  }
-  touch(compute, {kept.buffer, false, false});
+  touch(compute, {fp8_largest(kept), false, false});
   const std::int64_t elements = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
   kernel.read_bytes -= elements * width;
   if (!kept.copies) return 0;

@@ -107,12 +107,15 @@ struct AttentionMerge {
 // ---- Rows.
 
 enum class NormKind : std::uint8_t { kRms, kLayer };
+// Norms and gates raise a number to the largest |y| that they write; or none.
+
 // sum = x + residual;  y = norm(sum) · weight + bias. Without a residual there is no sum.
 struct Norm {
   NormKind kind = NormKind::kRms;
   std::int64_t rows = 0, width = 0;
   float epsilon = 1e-5f;
   Array x, residual, sum, weight, bias, y;  // T; residual, sum, weight, bias: or none.
+  float* largest = nullptr;
 };
 // dx = gradient of y = norm(x) · weight + bias, given dy (+ residual). Statistics are worked out again.
 struct NormGrad {
@@ -172,6 +175,7 @@ struct Gated {  // y = f(gate) · up
   float limit = 0;
   Array gate, up, y;
   std::int64_t width = 0, stride = 0;  // With a stride: of rows of gate and up, so wide.
+  float* largest = nullptr;
 };
 struct GatedGrad {
   std::int64_t elements = 0;
@@ -180,6 +184,7 @@ struct GatedGrad {
   Array gate, up, dy, dgate, dup;
   // With a stride: of rows of gate and up, or of dgate and dup, so wide.
   std::int64_t width = 0, stride = 0, gradient_stride = 0;
+  float* largest = nullptr;  // Of dgate and dup.
 };
 struct RowGate {  // y[r,:] = sigmoid(gate[r]) · x[r,:]
   std::int64_t rows = 0, width = 0;

@@ -68,6 +68,8 @@ class StepLowering {
       if (runs_in_fp8(instruction)) {
         lowered.launches = fp8_products_.quantize(lowered.launches, fp8_buffers(instruction),
                                                   fp8_operands(rank_.instructions[i], places));
+      } else if (const Fp8Buffers buffers = fp8_buffers(instruction); buffers.keeps.valid()) {
+        fp8_products_.leave_largest(lowered.launches, buffers.keeps, buffers.kept);
       }
       if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
       footprints.push_back(footprint(instruction));
@@ -104,7 +106,7 @@ class StepLowering {
     for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
       const Operand& operand = role.operands[static_cast<std::size_t>(o)];
       const Buffer& buffer = role.buffers[operand.buffer.index()];
-      if (buffer.tensor.valid()) continue;
+      if (buffer.tensor.valid() || buffer.persistent) continue;
       const Fp8Memory memory = {tables_.view(rank_.rank, operand.buffer).data, buffer.bytes};
       if (!operand.writes) {
         found.earlier.push_back(operand.buffer);
@@ -115,8 +117,7 @@ class StepLowering {
         found.own = memory;
       }
     }
-    if (found.own.data != nullptr) return found;
-    host::refuse(tables_, rank_.rank, instruction, "has no memory for FP8 copies of its operands");
+    return found;
   }
   Fp8Operands fp8_operands(const host::BoundInstruction& instruction, const PackedPlaces& places) const {
     Fp8Operands found;

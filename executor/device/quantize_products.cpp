@@ -1,6 +1,7 @@
 #include "executor/device/quantize_products.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.hpp"
 
@@ -25,6 +26,35 @@ bool can_be_fp8(const Gemm& gemm) {
 
 bool same_matrix(const Quantize& x, const Quantize& y) {
   return x.x.data == y.x.data && x.rows == y.rows && x.width == y.width && x.stride == y.stride;
+}
+
+bool same_elements(const Quantize& x, const Quantize& y) {
+  const bool dense = x.stride == x.width && y.stride == y.width;
+  return same_matrix(x, y) || (dense && x.x.data == y.x.data && x.rows * x.width == y.rows * y.width);
+}
+
+// Has the launch leave it, and says of what.
+std::optional<Quantize> leave(Launch& launch, float* largest) {
+  Quantize made;
+  made.rows = 1;
+  made.largest = largest;
+  if (auto* const norm = std::get_if<Norm>(&launch)) {
+    norm->largest = largest;
+    made.x = norm->y, made.width = norm->rows * norm->width;
+  } else if (auto* const gated = std::get_if<Gated>(&launch)) {
+    gated->largest = largest;
+    made.x = gated->y, made.width = gated->elements;
+  } else if (auto* const grad = std::get_if<GatedGrad>(&launch)) {
+    const bool side_by_side = grad->gradient_stride == 2 * grad->width &&
+                              grad->dup.data == grad->dgate.data + grad->width * size_bytes(grad->dup.dtype);
+    if (!side_by_side) return {};
+    grad->largest = largest;
+    made.x = grad->dgate, made.width = 2 * grad->elements;
+  } else {
+    return {};
+  }
+  made.stride = made.width;
+  return made;
 }
 
 // Memory that is used from its beginning on.
@@ -94,9 +124,8 @@ class Quantizer {
     copy.e5m2 = operands_.gradients.count(matrix.array.data) > 0;
     for (const std::vector<Quantize>* const known : {&made_, &earlier_}) {
       for (const Quantize& other : *known) {
-        if (!same_matrix(other, copy)) continue;
-        if ((turned ? other.turned : other.to) != nullptr) return other;
-        copy.known_largest = other.largest;
+        if (same_matrix(other, copy) && (turned ? other.turned : other.to) != nullptr) return other;
+        if (same_elements(other, copy)) copy.known_largest = other.largest;
       }
     }
     make(copy, turned);
@@ -140,6 +169,17 @@ std::vector<Launch> Fp8Products::quantize(const std::vector<Launch>& launches, c
   for (Quantize& copy : left) copy.to = nullptr;
   kept_[buffers.keeps] = std::move(left);
   return quantized;
+}
+
+void Fp8Products::leave_largest(std::vector<Launch>& launches, BufferId buffer, const Fp8Memory& memory) {
+  for (std::size_t i = launches.size(); i-- > 0;) {
+    const std::optional<Quantize> made = leave(launches[i], reinterpret_cast<float*>(memory.data));
+    if (!made) continue;
+    kept_[buffer] = {*made};
+    launches.insert(launches.begin() + static_cast<std::ptrdiff_t>(i),
+                    Zero{memory.data, size_bytes(DType::kFp32)});
+    return;
+  }
 }
 
 }  // namespace orrery::device

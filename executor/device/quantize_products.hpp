@@ -38,6 +38,10 @@ class Fp8Products {
   std::vector<Launch> quantize(const std::vector<Launch>& launches, const Fp8Buffers& buffers,
                                const Fp8Operands& operands);
 
+  // Of launches that aren't products: the last norm or gate leaves the largest element of what it makes, if
+  // it is one dense matrix.
+  void leave_largest(std::vector<Launch>& launches, BufferId buffer, const Fp8Memory& memory);
+
  private:
   std::map<BufferId, std::vector<Quantize>> kept_;
 };

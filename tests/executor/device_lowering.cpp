@@ -178,17 +178,18 @@ TEST_CASE("FP8 products read copies that are made before them, each once", "[exe
   }
   CHECK(products == 2 * 7 * 3);
   // Forward: four inputs and seven weights a layer; backward: as many gradients as weights, which the
-  // weights' gradients find, and the inputs again, whose largest elements are known.
+  // weights' gradients find, and the inputs again, whose largest elements are known. Norms and gates leave
+  // those of three inputs of four.
   CHECK(copies == 2 * (4 + 7 + 7 + 7 + 4));
   CHECK(both == 2 * 7);
-  CHECK(searches == copies - 2 * 4);
+  CHECK(searches == copies - 2 * (4 + 3));
 }
 
 TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor][device]") {
   TransformerConfig config = test::tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
   const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed", Fp8::kTensor);
-  int products = 0, copies = 0, of_gradients = 0;
+  int products = 0, copies = 0, of_gradients = 0, searches = 0;
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
     for (const device::Launch& launch : instruction.launches) {
       const auto* const gemm = std::get_if<device::Gemm>(&launch);
@@ -196,12 +197,15 @@ TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor
       const auto* const copy = std::get_if<device::Quantize>(&launch);
       copies += copy != nullptr ? 1 : 0;
       of_gradients += copy != nullptr && copy->e5m2 ? 1 : 0;
+      searches += copy != nullptr && copy->known_largest == nullptr ? 1 : 0;
     }
   }
   // Four products each way: of two matrices, and the weights' gradients of one more.
   CHECK(products == 2 * 4 * 3);
   CHECK(copies == 2 * 4 * (2 + 2 + 1));
   CHECK(of_gradients == 2 * 4);
+  // Weights', both ways; one input's of four, and three gradients': the gate's leaves its own.
+  CHECK(searches == 2 * (2 * 4 + 1 + 3));
 }
 
 namespace {

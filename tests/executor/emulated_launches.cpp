@@ -60,6 +60,10 @@ std::int64_t position(const std::int64_t* positions, std::int64_t i) {
   return positions != nullptr ? positions[i] : i;
 }
 
+void raise(float* largest, const Array& array, std::int64_t i) {
+  if (largest != nullptr) *largest = std::max(*largest, static_cast<float>(std::abs(read(array, i))));
+}
+
 // ---- Products.
 
 std::int64_t at(const Matrix& matrix, std::int64_t row, std::int64_t column) {
@@ -240,6 +244,7 @@ void perform_kind(const Norm& x) {
       write(x.y, r * x.width + c,
             (row(c) - of.mean) * of.scale * (x.weight ? read(x.weight, c) : 1) +
                 (x.bias ? read(x.bias, c) : 0));
+      raise(x.largest, x.y, r * x.width + c);
     }
   }
 }
@@ -346,6 +351,7 @@ void perform_kind(const Gated& x) {
   for (std::int64_t i = 0; i < x.elements; ++i) {
     const std::int64_t at = strided(i, x.width, x.stride);
     write(x.y, i, value(x.activation, read(x.gate, at)) * read(x.up, at));
+    raise(x.largest, x.y, i);
   }
 }
 void perform_kind(const GatedGrad& x) {
@@ -354,6 +360,8 @@ void perform_kind(const GatedGrad& x) {
     const double gate = read(x.gate, at), up = read(x.up, at), dy = read(x.dy, i);
     write(x.dgate, to, dy * up * slope(x.activation, gate));
     write(x.dup, to, dy * value(x.activation, gate));
+    raise(x.largest, x.dgate, to);
+    raise(x.largest, x.dup, to);
   }
 }
 void perform_kind(const AddScaled& x) {
@@ -477,7 +485,7 @@ void perform_kind(const Quantize& x) {
     values.push_back(static_cast<float>(read(x.x, strided(i, x.width, x.stride))));
     most = std::max(most, std::abs(values.back()));
   }
-  if (x.known_largest != nullptr && *x.known_largest != most)
+  if (x.known_largest != nullptr && std::max(*x.known_largest, 0x1p-100f) != most)
     throw std::runtime_error("another largest element than the one that was kept");
   const float limit = x.e5m2 ? 57344.0f : 448.0f;
   *x.scale = most / limit;

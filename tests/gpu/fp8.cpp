@@ -210,6 +210,59 @@ TEST_CASE("FP8 copies are a host loop's bit by bit", "[gpu][fp8]") {
   check_quantize(3, 48, 0, {}, false, 2);
 }
 
+TEST_CASE("norms and gates raise a number to their largest element", "[gpu][fp8]") {
+  if (!have_gpu()) return;
+  const auto check = [](const Values& written, double found, double before) {
+    double most = before;
+    for (const double x : written) most = std::max(most, std::abs(x));
+    CHECK(found == most);
+  };
+  for (const double before : {0.0, 1e6}) {
+    // Rows of a warp, of a block, and too wide for one; unaligned too.
+    for (const std::int64_t width : {64, 2048, 13, 40000}) {
+      INFO("norm of " << width << ", before " << before);
+      constexpr std::int64_t kRows = 37;
+      const auto n = static_cast<std::size_t>(kRows * width);
+      DeviceCase of;
+      device::Norm norm;
+      norm.rows = kRows, norm.width = width;
+      norm.x = of.input(numbers(n, DType::kBf16, 1, 3), DType::kBf16);
+      norm.y = of.output(n, DType::kBf16);
+      const device::Array largest = of.changed({before}, DType::kFp32);
+      norm.largest = reinterpret_cast<float*>(largest.data);
+      of.run(norm);
+      check(of.values(norm.y), of.values(largest)[0], before);
+    }
+    for (const std::int64_t elements : {64 * 1024, 1000, 13}) {
+      INFO("gates of " << elements << ", before " << before);
+      const auto n = static_cast<std::size_t>(elements);
+      const Values gate = numbers(n, DType::kBf16, 1, 3), up = numbers(n, DType::kBf16, 2, 3),
+                   dy = numbers(n, DType::kBf16, 3, 3);
+      DeviceCase forward, backward;
+      device::Gated gated;
+      gated.elements = elements;
+      gated.gate = forward.input(gate, DType::kBf16), gated.up = forward.input(up, DType::kBf16);
+      gated.y = forward.output(n, DType::kBf16);
+      const device::Array largest = forward.changed({before}, DType::kFp32);
+      gated.largest = reinterpret_cast<float*>(largest.data);
+      forward.run(gated);
+      check(forward.values(gated.y), forward.values(largest)[0], before);
+      device::GatedGrad grad;
+      grad.elements = elements;
+      grad.gate = backward.input(gate, DType::kBf16), grad.up = backward.input(up, DType::kBf16);
+      grad.dy = backward.input(dy, DType::kBf16);
+      grad.dgate = backward.output(n, DType::kBf16), grad.dup = backward.output(n, DType::kBf16);
+      const device::Array of_both = backward.changed({before}, DType::kFp32);
+      grad.largest = reinterpret_cast<float*>(of_both.data);
+      backward.run(grad);
+      Values both = backward.values(grad.dgate);
+      const Values dup = backward.values(grad.dup);
+      both.insert(both.end(), dup.begin(), dup.end());
+      check(both, backward.values(of_both)[0], before);
+    }
+  }
+}
+
 TEST_CASE("FP8 products are those of the copies", "[gpu][fp8]") {
   if (!have_gpu()) return;
   for (const bool gradient : {false, true}) {

@@ -93,8 +93,9 @@ TEST_CASE("FP8 products' kernels and memory have their operands' copies", "[plan
   const auto bytes = [&](const std::string& name, const std::string& ending) {
     return bytes_of(of.program, find(of.program, name), ending);
   };
-  // Twice bf16 instead of once, then the copies.
-  check("qkv.l1.m0", 3 * (input + weights), input + weights);
+  // Twice bf16 instead of once, then the copies; the norm has left its largest element.
+  check("qkv.l1.m0", input + 3 * weights, input + weights);
+  CHECK(bytes("norm1.l1.m0", ".fp8_largest") == kLargest);
   CHECK(bytes("qkv.l1.m0", ".fp8") == input + weights + 4 * kScale);
   CHECK(bytes("qkv.l1.m0", ".fp8_largest") == kLargest);
   // The gradients' second copies are for the weights' gradients.
