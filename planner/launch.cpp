@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "planner/context_attention.hpp"
-#include "planner/fp8.hpp"
 #include "planner/stage_template.hpp"
 
 namespace orrery {
@@ -138,13 +137,6 @@ struct LaunchTraffic {
   }
 };
 
-// Operands are read twice, for their largest element and to be copied; the product reads the copies.
-void add_quantization(const Plan& plan, const Fp8Copies& copies, Kernel& kernel) {
-  kernel.dtype = DType::kFp8;
-  kernel.read_bytes += copies.elements * (size_bytes(plan.compute_dtype) + size_bytes(DType::kFp8));
-  kernel.written_bytes += copies.elements * size_bytes(DType::kFp8);
-}
-
 bool rotates(OpKind kind) { return kind == OpKind::kRope || kind == OpKind::kRopeGrad; }
 
 // Whether something has to happen to what the earlier op makes before the op can read it: a sum over ranks, a
@@ -205,7 +197,6 @@ Kernel launch_kernel(const Graph& graph, const GraphIndex& index, const Plan& pl
     } else {
       traffic.add(id, kernel, seen);
     }
-    if (const auto copies = fp8_copies(graph, plan, sharding, id)) add_quantization(plan, *copies, kernel);
   }
   return kernel;
 }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "planner/fp8.hpp"
-
 namespace orrery {
 namespace {
 
@@ -185,12 +183,13 @@ void StageBuilder::emit(const Launch& launch, Purpose purpose) {
   Kernel kernel = launch_kernel(graph_, in_.index, in_.plan, sharding_, launch);
   kernel.read_bytes += widening(launch.ops.front());
   kernel.label = compute.label;
-  compute.work = Compute{symbols_.kernel(kernel)};
 
   for (const OpId op : launch.ops) read_inputs(op, launch, compute);
   std::vector<std::pair<OpId, TensorId>> elsewhere;
   for (const OpId op : launch.ops) write_outputs(op, compute, elsewhere);
-  for (const OpId op : launch.ops) add_fp8_copies(op, compute);
+  for (const OpId op : launch.ops) add_fp8_copies(op, compute, kernel);
+  note_fp8_maker(launch);
+  compute.work = Compute{symbols_.kernel(kernel)};
   if (in_.kernels.packed) pack_outputs(launch, compute);
   const std::int32_t made = append(std::move(compute));
   for (const auto& [op, tensor] : elsewhere) settle(op, tensor, made);
@@ -237,19 +236,6 @@ void StageBuilder::write_outputs(OpId id, TemplateInstruction& compute,
       touch(compute, {buffer, false, true});
     }
   }
-}
-
-// For as long as the product runs.
-void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute) {
-  const auto copies = fp8_copies(graph_, in_.plan, sharding_, id);
-  if (!copies) return;
-  Buffer buffer;
-  buffer.label = symbols_.label(prefix_ + without_layer(graph_[id].name) + ".fp8");
-  buffer.layer = graph_[id].block;
-  buffer.category = MemoryCategory::kWorkspace;
-  buffer.bytes = copies->bytes;
-  stage_.microbatch_buffers.push_back(buffer);
-  touch(compute, {static_cast<std::int32_t>(std::ssize(stage_.microbatch_buffers) - 1), false, true});
 }
 
 // Side by side: what a projection makes, as its readers see it, and gradients that its input's gradient
@@ -461,6 +447,9 @@ void StageBuilder::note_forward_output(TensorId tensor) {
 void StageBuilder::build_backward(PassKind pass) {
   places_ = before_backward_;
   drop_tensors();
+  for (auto* const known : {&fp8_kept_, &fp8_makers_}) {
+    std::erase_if(*known, [](const auto& kept) { return kept.second.pass != PassKind::kForward; });
+  }
   start_list(pass);
   std::vector<OpId> put_off;
   for (std::int32_t block = in_.blocks.last - 1; block >= in_.blocks.first; --block) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/fp8.hpp"
 #include "planner/launch.hpp"
 #include "planner/stage_template.hpp"
 
@@ -47,7 +48,6 @@ class StageBuilder {
   void read_inputs(OpId op, const Launch& launch, TemplateInstruction& compute);
   void write_outputs(OpId op, TemplateInstruction& compute,
                      std::vector<std::pair<OpId, TensorId>>& elsewhere);
-  void add_fp8_copies(OpId op, TemplateInstruction& compute);
   void pack_outputs(const Launch& launch, const TemplateInstruction& compute);
   void chain(const std::vector<TensorId>& tensors, const TemplateInstruction& compute);
   void note_new_block(TensorId parameter, TemplateInstruction& compute);
@@ -55,6 +55,26 @@ class StageBuilder {
   void emit_parallel_loss(OpId op);
   void widen_logits(OpId loss);
   std::int64_t widening(OpId op) const;
+
+  // ---- FP8 products (stage_fp8.cpp).
+  // What an instruction leaves of its matrices: their largest elements, and `copies` of them turned.
+  struct Fp8Kept {
+    PassKind pass = PassKind::kForward;
+    std::int32_t instruction = -1;  // Of the pass's list.
+    std::int32_t buffer = -1;       // Negative: nobody has asked for it yet.
+    bool copies = false;
+  };
+  using Fp8Sources = std::vector<std::int32_t>;  // The buffers that matrices lie in.
+  void note_fp8_maker(const Launch& launch);
+  std::int32_t fp8_largest(Fp8Kept& of);
+  void add_fp8_copies(OpId op, TemplateInstruction& compute, Kernel& kernel);
+  std::int32_t add_fp8_buffer(const TemplateInstruction& writer, const char* what, std::int64_t bytes);
+  Fp8Sources fp8_sources(OpId op, const std::vector<Fp8Operand>& operands);
+  bool weight_gradient_follows(OpId op, const std::vector<Fp8Operand>& gradients);
+  void keep_fp8(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
+                Kernel& kernel);
+  std::int64_t take_fp8_kept(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
+                             Kernel& kernel);
 
   // ---- Collectives (stage_collectives.cpp).
   TemplateInstruction collective(const std::string& name, std::int32_t layer, CollectiveKind kind,
@@ -109,6 +129,8 @@ class StageBuilder {
   std::unordered_map<std::int32_t, Place> before_backward_;
   // Tensors brought to another placement for the launch that is being emitted.
   std::map<std::pair<TensorId, PlacementId>, Place> rearranged_;
+  // What products that copy these matrices leave of them, and what launches do that make them.
+  std::map<Fp8Sources, Fp8Kept> fp8_kept_, fp8_makers_;
   std::int32_t region_ = 0;  // Negative while tensors of it are recomputed.
   std::map<std::pair<std::string, std::int32_t>, std::int32_t> moves_;  // By name and layer: so many so far.
   std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.

@@ -19,9 +19,7 @@ inline constexpr auto kMegatronLeftOut = std::to_array<LeftOut>({
     {"optimizer-offload-fraction", "nothing is moved to the host; optimiser state stays on the GPU"},
     {"cpu-offloading*", "nothing is moved to the host; activations stay on the GPU"},
     {"fine-grained-activation-offloading", "nothing is moved to the host; activations stay on the GPU"},
-    {"fp8*",
-     "products run in the 16-bit type; plan.fp8: tensor runs those of layers in FP8, but for weights' "
-     "gradients"},
+    {"fp8*", "products run in the 16-bit type; plan.fp8: tensor runs those of layers in FP8"},
     {"fp4*", "plan.precision has no fp4; products run in the 16-bit type"},
     {"use-precision-aware-optimizer", "master weights and moments are fp32"},
     {"main-grads-dtype", "gradients have plan.gradient_type"},

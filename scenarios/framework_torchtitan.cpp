@@ -17,8 +17,7 @@ constexpr std::int64_t kMostBatch = 1'000'000;
 using Pair = std::pair<std::string_view, std::string_view>;
 
 constexpr std::string_view kNoFp8 =
-    "products run in the 16-bit type; plan.fp8: tensor runs those of layers in FP8, but for weights' "
-    "gradients";
+    "products run in the 16-bit type; plan.fp8: tensor runs those of layers in FP8";
 
 // Where settings stood before 2025.
 constexpr auto kOldNames = std::to_array<Pair>({

@@ -173,17 +173,35 @@ __device__ __forceinline__ float block_max(float x, float* shared) {
   return x;
 }
 
+// Raises *largest to the block's, as T rounds it. No order of blocks changes it: bits of numbers that aren't
+// negative are in the numbers' order. `shared` as of block_max.
+template <class T, int kWarps>
+__device__ __forceinline__ void raise_largest(float most, float* shared, float* largest) {
+  most = block_max<kWarps>(most, shared);
+  if (threadIdx.x % (kWarps * kWarp) != 0) return;
+  Packed<T, 1> rounded = pack<T, 1>(Floats<1>{{most}});
+  most = unpack<1>(rounded).at[0];
+  if (most > *static_cast<volatile float*>(largest))
+    atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(most));
+}
+
 // ---- Element by element.
 //
 // An Op has `template <int N> struct Loaded`, `load<N>(i)`, which reads what elements [i, i + N) need, and
 // `finish<N>(i, loaded)`, which works them out and writes them. All loads of a thread are under way before
 // its first store. Elements may be written over what they were made from, as each is read and written by one
-// thread.
+// thread. Where finish returns the largest element that it wrote, of type Op::Written, op.largest is raised to
+// that of all, or null.
 
 inline constexpr int kEachThreads = 256;
 
-template <int N, int kUnroll, class Op>
-__global__ void __launch_bounds__(kEachThreads) each_kernel(const Op op, std::int64_t count) {
+template <int N>
+struct Width {
+  static constexpr int value = N;
+};
+
+template <int N, int kUnroll, class Op, class Finish>
+__device__ __forceinline__ void for_each(const Op& op, std::int64_t count, Finish finish) {
   constexpr std::int64_t kStride = static_cast<std::int64_t>(kEachThreads) * N;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kUnroll * kStride;
   const std::int64_t first = block + static_cast<std::int64_t>(threadIdx.x) * N;
@@ -192,16 +210,33 @@ __global__ void __launch_bounds__(kEachThreads) each_kernel(const Op op, std::in
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) in[u] = op.template load<N>(first + u * kStride);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) op.template finish<N>(first + u * kStride, in[u]);
+    for (int u = 0; u < kUnroll; ++u) finish(Width<N>(), first + u * kStride, in[u]);
     return;
   }
   for (int u = 0; u < kUnroll; ++u) {
     const std::int64_t i = first + u * kStride;
     if (i + N <= count) {
-      op.template finish<N>(i, op.template load<N>(i));
+      finish(Width<N>(), i, op.template load<N>(i));
     } else {
-      for (std::int64_t j = i; j < count; ++j) op.template finish<1>(j, op.template load<1>(j));
+      for (std::int64_t j = i; j < count; ++j) finish(Width<1>(), j, op.template load<1>(j));
     }
+  }
+}
+
+template <int N, int kUnroll, class Op>
+__global__ void __launch_bounds__(kEachThreads) each_kernel(const Op op, std::int64_t count) {
+  if constexpr (std::is_void_v<decltype(op.template finish<N>(0, op.template load<N>(0)))>) {
+    for_each<N, kUnroll>(op, count, [&](auto width, std::int64_t i, const auto& in) {
+      op.template finish<decltype(width)::value>(i, in);
+    });
+  } else {
+    float most = 0;
+    for_each<N, kUnroll>(op, count, [&](auto width, std::int64_t i, const auto& in) {
+      most = fmaxf(most, op.template finish<decltype(width)::value>(i, in));
+    });
+    if (op.largest == nullptr) return;
+    __shared__ float shared[kEachThreads / kWarp];
+    raise_largest<typename Op::Written, kEachThreads / kWarp>(most, shared, op.largest);
   }
 }
 

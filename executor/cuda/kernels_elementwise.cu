@@ -137,12 +137,22 @@ bool aligned_rows(std::int64_t width, std::int64_t stride, DType type) {
   return stride == 0 || (width % elements == 0 && stride % elements == 0);
 }
 
+template <int N>
+__device__ __forceinline__ float largest_of(const Floats<N>& x) {
+  float most = 0;
+#pragma unroll
+  for (int j = 0; j < N; ++j) most = fmaxf(most, fabsf(x.at[j]));
+  return most;
+}
+
 template <class T, Activation kKind>
 struct GatedOp {
+  using Written = T;
   const T *gate, *up;
   T* y;
   float limit;
   Rows rows;
+  float* largest;
 
   template <int N>
   struct Loaded {
@@ -154,21 +164,24 @@ struct GatedOp {
     return {load_packed<N>(gate + at), load_packed<N>(up + at)};
   }
   template <int N>
-  __device__ __forceinline__ void finish(std::int64_t i, const Loaded<N>& in) const {
+  __device__ __forceinline__ float finish(std::int64_t i, const Loaded<N>& in) const {
     const Floats<N> g = unpack<N>(in.gate), u = unpack<N>(in.up);
     Floats<N> result;
 #pragma unroll
     for (int j = 0; j < N; ++j) result.at[j] = gated<kKind>(limit, g.at[j], u.at[j]);
     store(y + i, result);
+    return largest_of<N>(result);
   }
 };
 
 template <class T, Activation kKind>
 struct GatedGradOp {
+  using Written = T;
   const T *gate, *up, *dy;
   T *dgate, *dup;
   float limit;
   Rows rows, gradient_rows;
+  float* largest;
 
   template <int N>
   struct Loaded {
@@ -180,7 +193,7 @@ struct GatedGradOp {
     return {load_packed<N>(gate + at), load_packed<N>(up + at), load_packed<N>(dy + i)};
   }
   template <int N>
-  __device__ __forceinline__ void finish(std::int64_t i, const Loaded<N>& in) const {
+  __device__ __forceinline__ float finish(std::int64_t i, const Loaded<N>& in) const {
     const Floats<N> g = unpack<N>(in.gate), u = unpack<N>(in.up), d = unpack<N>(in.dy);
     Floats<N> to_gate, to_up;
 #pragma unroll
@@ -192,6 +205,7 @@ struct GatedGradOp {
     const std::int64_t at = gradient_rows.place(i);
     store(dgate + at, to_gate);
     store(dup + at, to_up);
+    return fmaxf(largest_of<N>(to_gate), largest_of<N>(to_up));
   }
 };
 
@@ -245,7 +259,8 @@ void launch(const device::Gated& g, const std::byte*, std::byte*, Stream stream)
   with_both(g.gate.dtype, g.activation, "gated", [&](auto tag, auto kind) {
     using T = typename decltype(tag)::Type;
     const GatedOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data), typed<const T>(g.up.data),
-                                                  typed<T>(g.y.data), g.limit, rows_of(g.width, g.stride)};
+                                                  typed<T>(g.y.data),          g.limit,
+                                                  rows_of(g.width, g.stride),  g.largest};
     launch_each<kWide<T>, kAccesses<decltype(kind)::value>>(op, g.elements, wide, "gated", stream);
   });
 }
@@ -256,11 +271,15 @@ void launch(const device::GatedGrad& g, const std::byte*, std::byte*, Stream str
                     aligned_rows(g.width, g.gradient_stride, g.gate.dtype);
   with_both(g.gate.dtype, g.activation, "gated_grad", [&](auto tag, auto kind) {
     using T = typename decltype(tag)::Type;
-    const GatedGradOp<T, decltype(kind)::value> op = {
-        typed<const T>(g.gate.data), typed<const T>(g.up.data),
-        typed<const T>(g.dy.data),   typed<T>(g.dgate.data),
-        typed<T>(g.dup.data),        g.limit,
-        rows_of(g.width, g.stride),  rows_of(g.width, g.gradient_stride)};
+    const GatedGradOp<T, decltype(kind)::value> op = {typed<const T>(g.gate.data),
+                                                      typed<const T>(g.up.data),
+                                                      typed<const T>(g.dy.data),
+                                                      typed<T>(g.dgate.data),
+                                                      typed<T>(g.dup.data),
+                                                      g.limit,
+                                                      rows_of(g.width, g.stride),
+                                                      rows_of(g.width, g.gradient_stride),
+                                                      g.largest};
     launch_each<kWide<T>>(op, g.elements, wide, "gated_grad", stream);
   });
 }

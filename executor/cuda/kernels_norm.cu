@@ -13,16 +13,17 @@ struct NormArrays {
   T* sum;
   const T *weight, *bias;
   T* y;
+  float* largest;
   std::int64_t rows;
   int width;
   float epsilon;
   bool layer;
 };
 
-// (x − mean) · scale · weight + bias of N columns.
+// (x − mean) · scale · weight + bias of N columns; returns the largest of them.
 template <int N, class T>
-__device__ __forceinline__ void write_normed(const NormArrays<T>& a, Floats<N> x, float mean, float scale,
-                                             std::int64_t row, int column) {
+__device__ __forceinline__ float write_normed(const NormArrays<T>& a, Floats<N> x, float mean, float scale,
+                                              std::int64_t row, int column) {
 #pragma unroll
   for (int i = 0; i < N; ++i) x.at[i] = (x.at[i] - mean) * scale;
   if (a.weight != nullptr) {
@@ -36,6 +37,10 @@ __device__ __forceinline__ void write_normed(const NormArrays<T>& a, Floats<N> x
     for (int i = 0; i < N; ++i) x.at[i] += b.at[i];
   }
   store(a.y + row * a.width + column, x);
+  float most = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) most = fmaxf(most, fabsf(x.at[i]));
+  return most;
 }
 
 template <int N, class T>
@@ -100,10 +105,13 @@ __global__ void __launch_bounds__(kNormThreads<kGroup>) norm_held(const NormArra
   }
   squares = block_sum<kGroup / kWarp>(squares, shared);
   const float scale = rsqrtf(squares / static_cast<float>(a.width) + a.epsilon);
+  float most = 0;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    if (column(v) < a.width) write_normed<N>(a, unpack<N>(held[v]), mean, scale, row, column(v));
+    if (column(v) < a.width)
+      most = fmaxf(most, write_normed<N>(a, unpack<N>(held[v]), mean, scale, row, column(v)));
   }
+  if (a.largest != nullptr) raise_largest<T, kGroup / kWarp>(most, shared, a.largest);
 }
 
 // Any width: a block goes through its row for each of the sums and for the result. The sum with the residual
@@ -143,7 +151,10 @@ __global__ void __launch_bounds__(kReadThreads) norm_read(const NormArrays<T> a)
   }
   squares = block_sum<kReadThreads / kWarp>(squares, shared);
   const float scale = rsqrtf(squares / static_cast<float>(a.width) + a.epsilon);
-  for (int c = first; c < a.width; c += kStride) write_normed<N>(a, load<N>(x + c), mean, scale, row, c);
+  float most = 0;
+  for (int c = first; c < a.width; c += kStride)
+    most = fmaxf(most, write_normed<N>(a, load<N>(x + c), mean, scale, row, c));
+  if (a.largest != nullptr) raise_largest<T, kReadThreads / kWarp>(most, shared, a.largest);
 }
 
 template <class T, int kGroup, int kVectors>
@@ -191,8 +202,8 @@ void launch(const device::Norm& n, const std::byte*, std::byte*, Stream stream) 
   with_type(n.x.dtype, "norm", [&](auto tag) {
     using T = typename decltype(tag)::Type;
     launch_norm<T>({typed<const T>(n.x.data), typed<const T>(n.residual.data), typed<T>(n.sum.data),
-                    typed<const T>(n.weight.data), typed<const T>(n.bias.data), typed<T>(n.y.data), n.rows,
-                    static_cast<int>(n.width), n.epsilon, n.kind == device::NormKind::kLayer},
+                    typed<const T>(n.weight.data), typed<const T>(n.bias.data), typed<T>(n.y.data), n.largest,
+                    n.rows, static_cast<int>(n.width), n.epsilon, n.kind == device::NormKind::kLayer},
                    stream);
   });
 }

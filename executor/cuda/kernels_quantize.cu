@@ -68,15 +68,25 @@ struct Format {
   float largest;
 };
 
+// Where the largest element stands, in parts, and where it and the scale go.
+struct Largest {
+  const float* parts;
+  int count;
+  float *scale, *to;  // to: or none.
+};
+
 // What elements are multiplied by; all threads of the block get it, and the first block writes its inverse.
-__device__ __forceinline__ float factor_of(const float* partials, int count, const Format& format,
-                                           float* scale) {
+__device__ __forceinline__ float factor_of(const Largest& largest, const Format& format) {
   constexpr float kLeast = 0x1p-100f;  // Of matrices of zeros; keeps factors finite.
   __shared__ float shared[kWarps];
   float most = kLeast;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) most = fmaxf(most, partials[i]);
+  for (int i = static_cast<int>(threadIdx.x); i < largest.count; i += kThreads)
+    most = fmaxf(most, largest.parts[i]);
   most = block_max<kWarps>(most, shared);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *scale = most / format.largest;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *largest.scale = most / format.largest;
+    if (largest.to != nullptr) *largest.to = most;
+  }
   return format.largest / most;
 }
 
@@ -93,9 +103,9 @@ struct alignas(16) Sixteen {
 
 // 16 elements of a thread at once, as they lie.
 __global__ void __launch_bounds__(kThreads)
-    quantize_kernel(const Matrix matrix, std::uint32_t vectors, const float* partials, int count,
-                    const Format format, std::byte* to, float* scale) {
-  const float factor = factor_of(partials, count, format, scale);
+    quantize_kernel(const Matrix matrix, std::uint32_t vectors, const Largest largest, const Format format,
+                    std::byte* to) {
+  const float factor = factor_of(largest, format);
   const std::uint32_t step = gridDim.x * kThreads * 2;
   for (std::uint32_t i = (blockIdx.x * kThreads + threadIdx.x) * 2; i < vectors; i += step) {
     const std::uint32_t vector = vectors - 2 - i;  // A row has an even number of them.
@@ -124,51 +134,80 @@ __device__ __forceinline__ int chunk_at(int column, int chunk) {
   return column * kColumnWords + (chunk ^ (column / kVector)) * 4;
 }
 
-// Four rows of a thread's vector of columns, as words by column. Rows and widths are multiples of 16, so that
-// a thread's rows are all inside or all outside.
-__device__ __forceinline__ void tile_in(const Matrix& matrix, std::int64_t rows, std::int64_t width,
-                                        std::int64_t first_row, std::int64_t first_column, float factor,
-                                        __nv_fp8_interpretation_t kind, std::uint32_t* tile) {
+// Rows of four bytes, as its columns.
+__device__ __forceinline__ void turn(std::uint32_t (&rows)[4]) {
+  const std::uint32_t low = __byte_perm(rows[0], rows[1], 0x5140),
+                      high = __byte_perm(rows[0], rows[1], 0x7362);
+  const std::uint32_t low2 = __byte_perm(rows[2], rows[3], 0x5140),
+                      high2 = __byte_perm(rows[2], rows[3], 0x7362);
+  rows[0] = __byte_perm(low, low2, 0x5410), rows[1] = __byte_perm(low, low2, 0x7632);
+  rows[2] = __byte_perm(high, high2, 0x5410), rows[3] = __byte_perm(high, high2, 0x7632);
+}
+
+// Where a tile begins, and the matrix's sizes.
+struct TilePlace {
+  std::int64_t rows, width, row, column;
+};
+
+// Four rows of a thread's vector of columns: as they lie to `to`, or none, and as words by column to the
+// tile. Rows and widths are multiples of 16, so that a thread's rows are all inside or all outside.
+template <bool kBoth>
+__device__ __forceinline__ void tile_in(const Matrix& matrix, const TilePlace& place, float factor,
+                                        __nv_fp8_interpretation_t kind, std::byte* to, std::uint32_t* tile) {
   const int vector = static_cast<int>(threadIdx.x) % (kTileColumns / kVector);
   const int group = static_cast<int>(threadIdx.x) / (kTileColumns / kVector);
-  const std::int64_t row = first_row + 4 * group, column = first_column + vector * kVector;
-  if (row >= rows || column >= width) return;
+  const std::int64_t row = place.row + 4 * group, column = place.column + vector * kVector;
+  if (row >= place.rows || column >= place.width) return;
   Vector in[4];
 #pragma unroll
   for (int r = 0; r < 4; ++r) in[r] = load_packed<kVector>(matrix.x + (row + r) * matrix.stride + column);
+  std::uint32_t words[2][4];  // By half of the vector and row.
 #pragma unroll
-  for (int c = 0; c < kVector; ++c) {
-    const auto scaled = [&](int r) { return to_float(in[r].at[c]) * factor; };
-    tile[chunk_at(vector * kVector + c, group / 4) + group % 4] =
-        pair_of(scaled(0), scaled(1), kind) | pair_of(scaled(2), scaled(3), kind) << 16;
+  for (int r = 0; r < 4; ++r) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const auto scaled = [&](int c) { return to_float(in[r].at[4 * h + c]) * factor; };
+      words[h][r] = pair_of(scaled(0), scaled(1), kind) | pair_of(scaled(2), scaled(3), kind) << 16;
+    }
+    if (kBoth) {
+      *reinterpret_cast<uint2*>(to + (row + r) * place.width + column) = make_uint2(words[0][r], words[1][r]);
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    turn(words[h]);
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+      tile[chunk_at(vector * kVector + 4 * h + c, group / 4) + group % 4] = words[h][c];
   }
 }
 
-__device__ __forceinline__ void tile_out(const std::uint32_t* tile, std::int64_t rows, std::int64_t width,
-                                         std::int64_t first_row, std::int64_t first_column, std::byte* to) {
+__device__ __forceinline__ void tile_out(const std::uint32_t* tile, const TilePlace& place, std::byte* to) {
   constexpr int kChunks = kTileRows / kChunkRows;
   const int chunk = static_cast<int>(threadIdx.x) % kChunks;
-  const std::int64_t row = first_row + chunk * kChunkRows;
-  if (row >= rows) return;
+  const std::int64_t row = place.row + chunk * kChunkRows;
+  if (row >= place.rows) return;
   for (int c = static_cast<int>(threadIdx.x) / kChunks; c < kTileColumns; c += kThreads / kChunks) {
-    if (first_column + c >= width) return;
-    *reinterpret_cast<Sixteen*>(to + (first_column + c) * rows + row) =
+    if (place.column + c >= place.width) return;
+    *reinterpret_cast<Sixteen*>(to + (place.column + c) * place.rows + row) =
         *reinterpret_cast<const Sixteen*>(tile + chunk_at(c, chunk));
   }
 }
 
+// Turned, and as it lies too if `kBoth`.
+template <bool kBoth>
 __global__ void __launch_bounds__(kThreads)
-    quantize_turned_kernel(const Matrix matrix, std::int64_t rows, std::int64_t width, const float* partials,
-                           int count, const Format format, std::byte* to, float* scale) {
+    quantize_turned_kernel(const Matrix matrix, std::int64_t rows, std::int64_t width, const Largest largest,
+                           const Format format, std::byte* to, std::byte* turned) {
   __shared__ alignas(16) std::uint32_t tile[kTileColumns * kColumnWords];
-  const float factor = factor_of(partials, count, format, scale);
+  const float factor = factor_of(largest, format);
   const std::int64_t across = (width + kTileColumns - 1) / kTileColumns;
   const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows * across;
   for (std::int64_t i = tiles - 1 - blockIdx.x; i >= 0; i -= gridDim.x) {
-    const std::int64_t row = i / across * kTileRows, column = i % across * kTileColumns;
-    tile_in(matrix, rows, width, row, column, factor, format.kind, tile);
+    const TilePlace place = {rows, width, i / across * kTileRows, i % across * kTileColumns};
+    tile_in<kBoth>(matrix, place, factor, format.kind, to, tile);
     __syncthreads();
-    tile_out(tile, rows, width, row, column, to);
+    tile_out(tile, place, turned);
     __syncthreads();
   }
 }
@@ -186,7 +225,8 @@ int partials_of(const device::Quantize& q) {
 void check_sizes(const device::Quantize& q) {
   if (q.x.dtype != DType::kBf16) refuse("quantize", "it reads bf16 alone");
   const bool sixteens = q.width % kStored == 0 && q.stride % kStored == 0 &&
-                        (!q.turned || q.rows % kStored == 0) && all_aligned({q.x.data, q.to});
+                        (q.turned == nullptr || q.rows % kStored == 0) &&
+                        all_aligned({q.x.data, q.to, q.turned});
   if (!sixteens) refuse("quantize", "sizes, stride and addresses have to be multiples of 16");
   constexpr std::int64_t kMostVectors = std::int64_t{1} << 30;
   if (q.rows * q.width / kVector > kMostVectors) refuse("quantize", "the matrix has more than 2^33 elements");
@@ -194,7 +234,9 @@ void check_sizes(const device::Quantize& q) {
 
 }  // namespace
 
-std::int64_t workspace_bytes(const device::Quantize& q) { return 4 * partials_of(q); }
+std::int64_t workspace_bytes(const device::Quantize& q) {
+  return q.known_largest != nullptr ? 0 : 4 * partials_of(q);
+}
 
 void launch(const device::Quantize& q, const std::byte*, std::byte* workspace, Stream stream) {
   if (q.rows == 0 || q.width == 0) return;
@@ -203,17 +245,20 @@ void launch(const device::Quantize& q, const std::byte*, std::byte* workspace, S
                          q.stride == q.width};
   const auto vectors = static_cast<std::uint32_t>(q.rows * q.width / kVector);
   const Format format = q.e5m2 ? Format{__NV_E5M2, 57344.0f} : Format{__NV_E4M3, 448.0f};
-  auto* const partials = typed<float>(workspace);
-  const int count = partials_of(q);
-  largest_kernel<<<count, kThreads, 0, stream>>>(matrix, vectors, partials);
-  check_launch("largest");
-  if (q.turned) {
-    const int blocks = blocks_for(divide_up(q.rows, kTileRows) * divide_up(q.width, kTileColumns));
-    quantize_turned_kernel<<<blocks, kThreads, 0, stream>>>(matrix, q.rows, q.width, partials, count, format,
-                                                            q.to, q.scale);
-  } else {
+  Largest largest = {q.known_largest, 1, q.scale, q.largest};
+  if (q.known_largest == nullptr) {
+    auto* const partials = typed<float>(workspace);
+    largest.parts = partials, largest.count = partials_of(q);
+    largest_kernel<<<largest.count, kThreads, 0, stream>>>(matrix, vectors, partials);
+    check_launch("largest");
+  }
+  if (q.turned == nullptr) {
     const int blocks = blocks_for(divide_up(q.rows * q.width, std::int64_t{kStored} * kThreads));
-    quantize_kernel<<<blocks, kThreads, 0, stream>>>(matrix, vectors, partials, count, format, q.to, q.scale);
+    quantize_kernel<<<blocks, kThreads, 0, stream>>>(matrix, vectors, largest, format, q.to);
+  } else {
+    const int blocks = blocks_for(divide_up(q.rows, kTileRows) * divide_up(q.width, kTileColumns));
+    const auto kernel = q.to != nullptr ? quantize_turned_kernel<true> : quantize_turned_kernel<false>;
+    kernel<<<blocks, kThreads, 0, stream>>>(matrix, q.rows, q.width, largest, format, q.to, q.turned);
   }
   check_launch("quantize");
 }

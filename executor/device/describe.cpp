@@ -97,8 +97,12 @@ std::string of(const CopyRows& copy) {
 std::string of(const Accumulate& add) { return fmt::format("accumulate {}", add.elements); }
 std::string of(const Convert& convert) { return fmt::format("convert {}", convert.elements); }
 std::string of(const Quantize& copy) {
-  return rows("quantize", copy.rows, copy.width) + (copy.turned ? " turned" : "") +
-         (copy.e5m2 ? ", e5m2" : "");
+  const bool twice = copy.to != nullptr && copy.turned != nullptr;
+  return rows("quantize", copy.rows, copy.width) +
+         (twice                    ? " both ways"
+          : copy.turned != nullptr ? " turned"
+                                   : "") +
+         (copy.e5m2 ? ", e5m2" : "") + (copy.known_largest != nullptr ? ", largest known" : "");
 }
 std::string of(const InitialValues& values) { return fmt::format("initial values {}", values.elements); }
 std::string of(const HashElements& hash) { return fmt::format("hash {}", hash.elements); }

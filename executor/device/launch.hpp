@@ -107,12 +107,15 @@ struct AttentionMerge {
 // ---- Rows.
 
 enum class NormKind : std::uint8_t { kRms, kLayer };
+// Norms and gates raise a number to the largest |y| that they write; or none.
+
 // sum = x + residual;  y = norm(sum) · weight + bias. Without a residual there is no sum.
 struct Norm {
   NormKind kind = NormKind::kRms;
   std::int64_t rows = 0, width = 0;
   float epsilon = 1e-5f;
   Array x, residual, sum, weight, bias, y;  // T; residual, sum, weight, bias: or none.
+  float* largest = nullptr;
 };
 // dx = gradient of y = norm(x) · weight + bias, given dy (+ residual). Statistics are worked out again.
 struct NormGrad {
@@ -172,6 +175,7 @@ struct Gated {  // y = f(gate) · up
   float limit = 0;
   Array gate, up, y;
   std::int64_t width = 0, stride = 0;  // With a stride: of rows of gate and up, so wide.
+  float* largest = nullptr;
 };
 struct GatedGrad {
   std::int64_t elements = 0;
@@ -180,6 +184,7 @@ struct GatedGrad {
   Array gate, up, dy, dgate, dup;
   // With a stride: of rows of gate and up, or of dgate and dup, so wide.
   std::int64_t width = 0, stride = 0, gradient_stride = 0;
+  float* largest = nullptr;  // Of dgate and dup.
 };
 struct RowGate {  // y[r,:] = sigmoid(gate[r]) · x[r,:]
   std::int64_t rows = 0, width = 0;
@@ -324,15 +329,17 @@ struct Convert {
   std::int64_t elements = 0;
   Array from, to;
 };
-// to = x / scale as FP8, where scale = (largest |x|) / (largest number of the format). Numbers are rounded to
+// x / scale as FP8, where scale = (largest |x|) / (largest number of the format). Numbers are rounded to
 // nearest even. Sizes, stride and the address of x are multiples of 16.
 struct Quantize {
   std::int64_t rows = 0, width = 0, stride = 0;  // Of x: rows stand `stride` elements apart.
   Array x;                                       // bf16
-  std::byte* to = nullptr;                       // Dense [rows, width], or
-  bool turned = false;                           // [width, rows].
+  std::byte* to = nullptr;                       // Dense [rows, width]; or none.
+  std::byte* turned = nullptr;                   // Dense [width, rows]; or none.
   bool e5m2 = false;                             // Else E4M3.
   float* scale = nullptr;
+  float* largest = nullptr;              // Where the largest |x| is left; or none.
+  const float* known_largest = nullptr;  // Where it stands already; none: it is looked for.
 };
 // The bits that host::initial_value draws, for elements [first, first + elements) of a tensor: key is
 // mix64(seed ^ hash of its name). scale 0: all elements are `constant`.

@@ -66,8 +66,10 @@ class StepLowering {
         return memory_.scratch.has(array) || own.count(array.data) > 0;
       });
       if (runs_in_fp8(instruction)) {
-        lowered.launches = quantize_products(lowered.launches, fp8_memory(instruction),
-                                             gradients_read(rank_.instructions[i], places));
+        lowered.launches = fp8_products_.quantize(lowered.launches, fp8_buffers(instruction),
+                                                  fp8_operands(rank_.instructions[i], places));
+      } else if (const Fp8Buffers buffers = fp8_buffers(instruction); buffers.keeps.valid()) {
+        fp8_products_.leave_largest(lowered.launches, buffers.keeps, buffers.kept);
       }
       if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
       footprints.push_back(footprint(instruction));
@@ -97,29 +99,39 @@ class StepLowering {
     const Kernel& kernel = tables_.program().kernels[compute->kernel.index()];
     return kernel.kind == KernelKind::kMatmul && kernel.dtype == DType::kFp8;
   }
-  // Its operand that holds no tensor of the Graph.
-  Fp8Memory fp8_memory(const Instruction& instruction) {
+  // Its operands that hold no tensor of the Graph. What some instruction only reads is kept for it.
+  Fp8Buffers fp8_buffers(const Instruction& instruction) {
     const Role& role = tables_.role(rank_.rank);
+    Fp8Buffers found;
     for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
       const Operand& operand = role.operands[static_cast<std::size_t>(o)];
       const Buffer& buffer = role.buffers[operand.buffer.index()];
-      if (!operand.writes || buffer.tensor.valid()) continue;
-      return {tables_.view(rank_.rank, operand.buffer).data, buffer.bytes};
+      if (buffer.tensor.valid() || buffer.persistent) continue;
+      const Fp8Memory memory = {tables_.view(rank_.rank, operand.buffer).data, buffer.bytes};
+      if (!operand.writes) {
+        found.earlier.push_back(operand.buffer);
+      } else if (kept_[operand.buffer.index()]) {
+        found.keeps = operand.buffer;
+        found.kept = memory;
+      } else {
+        found.own = memory;
+      }
     }
-    host::refuse(tables_, rank_.rank, instruction, "has no memory for FP8 copies of its operands");
+    return found;
   }
-  // Where gradients begin that products of the instruction read.
-  std::set<const std::byte*> gradients_read(const host::BoundInstruction& instruction,
-                                            const PackedPlaces& places) const {
-    std::set<const std::byte*> found;
+  Fp8Operands fp8_operands(const host::BoundInstruction& instruction, const PackedPlaces& places) const {
+    Fp8Operands found;
     for (const host::Action& action : instruction.actions) {
       const auto* const run = std::get_if<host::RunOp>(&action);
       if (run == nullptr) continue;
       const Op& op = tables_.graph()[run->op];
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-        if (tables_.graph()[op.inputs[i]].kind != TensorKind::kGradient) continue;
+        const TensorKind kind = tables_.graph()[op.inputs[i]].kind;
+        if (kind == TensorKind::kParameter) continue;
         const auto packed = places.find(run->inputs[i].data);
-        found.insert(packed != places.end() ? packed->second.data : run->inputs[i].data);
+        const std::byte* const at = packed != places.end() ? packed->second.data : run->inputs[i].data;
+        found.inputs.insert(at);
+        if (kind == TensorKind::kGradient) found.gradients.insert(at);
       }
     }
     return found;
@@ -138,6 +150,10 @@ class StepLowering {
 
   void count_touchers(const Role& role) {
     touchers_.assign(role.buffers.size(), 0);
+    kept_.assign(role.buffers.size(), false);
+    for (const Operand& operand : role.operands) {
+      if (!operand.writes) kept_[operand.buffer.index()] = true;
+    }
     for (const Instruction& instruction : role.instructions) {
       std::set<BufferId> touched;
       for (const Operand& operand : tables_.operands(rank_.rank, instruction)) touched.insert(operand.buffer);
@@ -260,6 +276,8 @@ class StepLowering {
   std::vector<Launch> launches_;  // Of the instruction.
   std::set<std::tuple<const std::byte*, TensorId, std::int32_t>> filled_;
   std::vector<int> touchers_;  // By buffer: instructions that touch it.
+  std::vector<bool> kept_;     // By buffer: whether an instruction only reads it.
+  Fp8Products fp8_products_;
   bool sums_norm_ = false;
 };
 

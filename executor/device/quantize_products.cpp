@@ -1,6 +1,7 @@
 #include "executor/device/quantize_products.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.hpp"
 
@@ -13,6 +14,8 @@ constexpr std::int64_t kAlignment = 256;
 constexpr std::int64_t kMultiple = 16;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+// With the scale behind it.
+std::int64_t copy_bytes(std::int64_t elements) { return aligned(elements) + kAlignment; }
 
 bool can_be_fp8(const Gemm& gemm) {
   const auto multiple = [](std::int64_t size) { return size % kMultiple == 0; };
@@ -21,15 +24,69 @@ bool can_be_fp8(const Gemm& gemm) {
          multiple(gemm.b.stride);
 }
 
-bool same_copy(const Quantize& x, const Quantize& y) {
-  return x.x.data == y.x.data && x.rows == y.rows && x.width == y.width && x.stride == y.stride &&
-         x.turned == y.turned;
+bool same_matrix(const Quantize& x, const Quantize& y) {
+  return x.x.data == y.x.data && x.rows == y.rows && x.width == y.width && x.stride == y.stride;
 }
+
+bool same_elements(const Quantize& x, const Quantize& y) {
+  const bool dense = x.stride == x.width && y.stride == y.width;
+  return same_matrix(x, y) || (dense && x.x.data == y.x.data && x.rows * x.width == y.rows * y.width);
+}
+
+// Has the launch leave it, and says of what.
+std::optional<Quantize> leave(Launch& launch, float* largest) {
+  Quantize made;
+  made.rows = 1;
+  made.largest = largest;
+  if (auto* const norm = std::get_if<Norm>(&launch)) {
+    norm->largest = largest;
+    made.x = norm->y, made.width = norm->rows * norm->width;
+  } else if (auto* const gated = std::get_if<Gated>(&launch)) {
+    gated->largest = largest;
+    made.x = gated->y, made.width = gated->elements;
+  } else if (auto* const grad = std::get_if<GatedGrad>(&launch)) {
+    const bool side_by_side = grad->gradient_stride == 2 * grad->width &&
+                              grad->dup.data == grad->dgate.data + grad->width * size_bytes(grad->dup.dtype);
+    if (!side_by_side) return {};
+    grad->largest = largest;
+    made.x = grad->dgate, made.width = 2 * grad->elements;
+  } else {
+    return {};
+  }
+  made.stride = made.width;
+  return made;
+}
+
+// Memory that is used from its beginning on.
+class Room {
+ public:
+  explicit Room(const Fp8Memory& memory) : memory_(memory) {}
+
+  bool has(std::int64_t bytes) const { return used_ + aligned(bytes) <= memory_.bytes; }
+  std::byte* take(std::int64_t bytes) {
+    if (!has(bytes)) {
+      fail(
+          ErrorKind::kRuntime,
+          "FP8 copies of a product's operands need {} bytes or more, and the plan has {} for them; this is a "
+          "fault of orrery: please report it with the scenario, and use plan.fp8: none",
+          used_ + aligned(bytes), memory_.bytes);
+    }
+    std::byte* const at = memory_.data + used_;
+    used_ += aligned(bytes);
+    return at;
+  }
+
+ private:
+  const Fp8Memory memory_;
+  std::int64_t used_ = 0;
+};
 
 class Quantizer {
  public:
-  Quantizer(const Fp8Memory& memory, const std::set<const std::byte*>& gradients)
-      : memory_(memory), gradients_(gradients) {}
+  Quantizer(const Fp8Buffers& buffers, const Fp8Operands& operands, std::vector<Quantize> earlier)
+      : operands_(operands), earlier_(std::move(earlier)), own_(buffers.own), kept_(buffers.kept) {
+    if (buffers.keeps.valid()) largest_ = reinterpret_cast<float*>(kept_.take(kAlignment));
+  }
 
   std::vector<Launch> run(const std::vector<Launch>& launches) {
     for (const Launch& launch : launches) {
@@ -38,62 +95,91 @@ class Quantizer {
     }
     return std::move(launches_);
   }
+  // What is left behind.
+  std::vector<Quantize> left() const {
+    std::vector<Quantize> found;
+    std::copy_if(made_.begin(), made_.end(), std::back_inserter(found),
+                 [](const Quantize& copy) { return copy.largest != nullptr; });
+    return found;
+  }
 
  private:
   Gemm product(Gemm gemm) {
     // A lies [m, k] where it isn't turned, B [k, n].
     const Quantize a = copy_of(gemm.a, gemm.m, gemm.k, gemm.a.turned);
     const Quantize b = copy_of(gemm.b, gemm.n, gemm.k, !gemm.b.turned);
-    gemm.a = {{a.to, DType::kFp8}, gemm.k, 0, false};
-    gemm.b = {{b.to, DType::kFp8}, gemm.k, 0, true};
+    gemm.a = {{gemm.a.turned ? a.turned : a.to, DType::kFp8}, gemm.k, 0, false};
+    gemm.b = {{gemm.b.turned ? b.to : b.turned, DType::kFp8}, gemm.k, 0, true};
     gemm.a_scale = a.scale, gemm.b_scale = b.scale;
     gemm.a_e5m2 = a.e5m2, gemm.b_e5m2 = b.e5m2;
     return gemm;
   }
 
-  // [outer, k] of FP8, from what lies so or, `turned`, as [k, outer].
+  // One that has [outer, k] of FP8, from what lies so or, `turned`, as [k, outer].
   Quantize copy_of(const Matrix& matrix, std::int64_t outer, std::int64_t k, bool turned) {
     Quantize copy;
     copy.rows = turned ? k : outer, copy.width = turned ? outer : k;
     copy.stride = matrix.stride;
     copy.x = matrix.array;
-    copy.turned = turned;
-    copy.e5m2 = gradients_.count(matrix.array.data) > 0;
-    const auto known = std::find_if(copies_.begin(), copies_.end(),
-                                    [&](const Quantize& other) { return same_copy(other, copy); });
-    if (known != copies_.end()) return *known;
-    copy.to = take(outer * k);
-    copy.scale = reinterpret_cast<float*>(take(kAlignment));
-    launches_.emplace_back(copy);
-    copies_.push_back(copy);
+    copy.e5m2 = operands_.gradients.count(matrix.array.data) > 0;
+    for (const std::vector<Quantize>* const known : {&made_, &earlier_}) {
+      for (const Quantize& other : *known) {
+        if (same_matrix(other, copy) && (turned ? other.turned : other.to) != nullptr) return other;
+        if (same_elements(other, copy)) copy.known_largest = other.largest;
+      }
+    }
+    make(copy, turned);
     return copy;
   }
 
-  std::byte* take(std::int64_t bytes) {
-    std::byte* const at = memory_.data + used_;
-    used_ += aligned(bytes);
-    if (used_ > memory_.bytes) {
-      fail(
-          ErrorKind::kRuntime,
-          "FP8 copies of a product's operands need {} bytes or more, and the plan has {} for them; this is a "
-          "fault of orrery: please report it with the scenario, and use plan.fp8: none",
-          used_, memory_.bytes);
-    }
-    return at;
+  void make(Quantize& copy, bool turned) {
+    const std::int64_t elements = copy.rows * copy.width;
+    const bool keeps = largest_ != nullptr && operands_.inputs.count(copy.x.data) > 0;
+    if (keeps) copy.largest = largest_++;
+    const bool twice = keeps && !turned && kept_.has(copy_bytes(elements));
+    (turned ? copy.turned : copy.to) = own_.take(elements);
+    if (twice) copy.turned = kept_.take(elements);
+    copy.scale = reinterpret_cast<float*>((twice ? kept_ : own_).take(kAlignment));
+    launches_.emplace_back(copy);
+    made_.push_back(copy);
   }
 
-  const Fp8Memory memory_;
-  const std::set<const std::byte*>& gradients_;
-  std::int64_t used_ = 0;
-  std::vector<Quantize> copies_;
+  const Fp8Operands& operands_;
+  std::vector<Quantize> earlier_;
+  Room own_, kept_;
+  float* largest_ = nullptr;  // Where the next matrix's goes.
+  std::vector<Quantize> made_;
   std::vector<Launch> launches_;
 };
 
 }  // namespace
 
-std::vector<Launch> quantize_products(const std::vector<Launch>& launches, const Fp8Memory& memory,
-                                      const std::set<const std::byte*>& gradients) {
-  return Quantizer(memory, gradients).run(launches);
+std::vector<Launch> Fp8Products::quantize(const std::vector<Launch>& launches, const Fp8Buffers& buffers,
+                                          const Fp8Operands& operands) {
+  std::vector<Quantize> earlier;
+  for (const BufferId buffer : buffers.earlier) {
+    const auto found = kept_.find(buffer);
+    if (found != kept_.end()) earlier.insert(earlier.end(), found->second.begin(), found->second.end());
+  }
+  Quantizer quantizer(buffers, operands, std::move(earlier));
+  std::vector<Launch> quantized = quantizer.run(launches);
+  if (!buffers.keeps.valid()) return quantized;
+  // Later instructions have what lies in the kept buffer, not what lay in the instruction's own.
+  std::vector<Quantize> left = quantizer.left();
+  for (Quantize& copy : left) copy.to = nullptr;
+  kept_[buffers.keeps] = std::move(left);
+  return quantized;
+}
+
+void Fp8Products::leave_largest(std::vector<Launch>& launches, BufferId buffer, const Fp8Memory& memory) {
+  for (std::size_t i = launches.size(); i-- > 0;) {
+    const std::optional<Quantize> made = leave(launches[i], reinterpret_cast<float*>(memory.data));
+    if (!made) continue;
+    kept_[buffer] = {*made};
+    launches.insert(launches.begin() + static_cast<std::ptrdiff_t>(i),
+                    Zero{memory.data, size_bytes(DType::kFp32)});
+    return;
+  }
 }
 
 }  // namespace orrery::device

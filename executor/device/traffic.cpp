@@ -142,7 +142,9 @@ Bytes of(const Convert& convert) { return bytes(convert.elements, {convert.from,
 // The largest element has to be known before the first is rounded.
 Bytes of(const Quantize& copy) {
   const std::int64_t elements = copy.rows * copy.width;
-  return 2 * bytes(elements, {copy.x}) + elements * size_bytes(DType::kFp8) + kFp32;
+  const std::int64_t reads = copy.known_largest != nullptr ? 1 : 2;
+  const std::int64_t copies = (copy.to != nullptr ? 1 : 0) + (copy.turned != nullptr ? 1 : 0);
+  return reads * bytes(elements, {copy.x}) + copies * elements * size_bytes(DType::kFp8) + kFp32;
 }
 Bytes of(const InitialValues& values) { return bytes(values.elements, {values.to}); }
 Bytes of(const HashElements& hash) { return bytes(hash.elements, {hash.from}); }

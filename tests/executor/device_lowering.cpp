@@ -139,13 +139,19 @@ TEST_CASE("FP8 products read copies that are made before them, each once", "[exe
   TransformerConfig config = test::tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
   const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda", Fp8::kTensor);
-  int products = 0, copies = 0;
+  int products = 0, copies = 0, both = 0, searches = 0;
+  std::map<const std::byte*, device::Quantize> made;  // The latest at each address.
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
-    std::map<const std::byte*, const device::Quantize*> made;
+    const bool to_input = instruction.name.find("grad_input") != std::string::npos;
+    const bool to_weight = instruction.name.find("grad_weight") != std::string::npos;
     for (const device::Launch& launch : instruction.launches) {
       if (const auto* const copy = std::get_if<device::Quantize>(&launch)) {
-        CHECK(made.emplace(copy->to, copy).second);
+        for (const std::byte* const to : {copy->to, copy->turned}) {
+          if (to != nullptr) made[to] = *copy;
+        }
         ++copies;
+        both += copy->to != nullptr && copy->turned != nullptr ? 1 : 0;
+        searches += copy->known_largest == nullptr ? 1 : 0;
       }
       const auto* const gemm = std::get_if<device::Gemm>(&launch);
       if (gemm == nullptr || gemm->a.array.dtype != DType::kFp8) continue;
@@ -154,30 +160,36 @@ TEST_CASE("FP8 products read copies that are made before them, each once", "[exe
       CHECK_FALSE(gemm->a.turned);
       CHECK(gemm->b.turned);
       CHECK((gemm->a.stride == gemm->k && gemm->b.stride == gemm->k));
-      CHECK(gemm->d.array.dtype == DType::kBf16);
+      CHECK(gemm->d.array.dtype == (to_weight ? DType::kFp32 : DType::kBf16));
       REQUIRE((made.count(gemm->a.array.data) == 1 && made.count(gemm->b.array.data) == 1));
-      const device::Quantize &a = *made[gemm->a.array.data], &b = *made[gemm->b.array.data];
+      const device::Quantize &a = made[gemm->a.array.data], &b = made[gemm->b.array.data];
       CHECK((gemm->a_scale == a.scale && gemm->b_scale == b.scale));
-      CHECK((a.rows == gemm->m && a.width == gemm->k && !a.turned));
-      // A forward's weights [k, n] are turned; the gradient's [n, k] aren't, and its input alone is E5M2.
-      const bool backward = instruction.name.find("grad_input") != std::string::npos;
-      CHECK((b.turned ? b.width : b.rows) == gemm->n);
-      CHECK((b.turned ? b.rows : b.width) == gemm->k);
-      CHECK(b.turned == !backward);
-      CHECK(a.e5m2 == backward);
-      CHECK((gemm->a_e5m2 == backward && !gemm->b_e5m2 && !b.e5m2));
+      // [m, k] as it lies or from [k, m], and [n, k]. Forward weights are [k, n], those of gradients [n, k].
+      const bool a_turned = gemm->a.array.data == a.turned, b_turned = gemm->b.array.data == b.turned;
+      CHECK((a_turned ? a.width : a.rows) == gemm->m);
+      CHECK((a_turned ? a.rows : a.width) == gemm->k);
+      CHECK((b_turned ? b.width : b.rows) == gemm->n);
+      CHECK((b_turned ? b.rows : b.width) == gemm->k);
+      CHECK(a_turned == to_weight);
+      CHECK(b_turned == !to_input);
+      CHECK((gemm->a_e5m2 == a.e5m2 && gemm->b_e5m2 == b.e5m2));
+      CHECK((a.e5m2 == to_input && b.e5m2 == to_weight));
     }
   }
-  CHECK(products == 2 * 7 * 2);
-  // Forward: four inputs and seven weights a layer; backward: as many gradients as weights.
-  CHECK(copies == 2 * (4 + 7 + 7 + 7));
+  CHECK(products == 2 * 7 * 3);
+  // Forward: four inputs and seven weights a layer; backward: as many gradients as weights, which the
+  // weights' gradients find, and the inputs again, whose largest elements are known. Norms and gates leave
+  // those of three inputs of four.
+  CHECK(copies == 2 * (4 + 7 + 7 + 7 + 4));
+  CHECK(both == 2 * 7);
+  CHECK(searches == copies - 2 * (4 + 3));
 }
 
 TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor][device]") {
   TransformerConfig config = test::tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
   const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed", Fp8::kTensor);
-  int products = 0, copies = 0, of_gradients = 0;
+  int products = 0, copies = 0, of_gradients = 0, searches = 0;
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
     for (const device::Launch& launch : instruction.launches) {
       const auto* const gemm = std::get_if<device::Gemm>(&launch);
@@ -185,12 +197,15 @@ TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor
       const auto* const copy = std::get_if<device::Quantize>(&launch);
       copies += copy != nullptr ? 1 : 0;
       of_gradients += copy != nullptr && copy->e5m2 ? 1 : 0;
+      searches += copy != nullptr && copy->known_largest == nullptr ? 1 : 0;
     }
   }
-  // Four products each way, of two matrices each.
-  CHECK(products == 2 * 4 * 2);
-  CHECK(copies == 2 * products);
+  // Four products each way: of two matrices, and the weights' gradients of one more.
+  CHECK(products == 2 * 4 * 3);
+  CHECK(copies == 2 * 4 * (2 + 2 + 1));
   CHECK(of_gradients == 2 * 4);
+  // Weights', both ways; one input's of four, and three gradients': the gate's leaves its own.
+  CHECK(searches == 2 * (2 * 4 + 1 + 3));
 }
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include "base/random.hpp"
 #include "executor/device/describe.hpp"
+#include "executor/kernels/convert.hpp"
 
 namespace orrery::test {
 namespace {
@@ -59,6 +60,10 @@ std::int64_t position(const std::int64_t* positions, std::int64_t i) {
   return positions != nullptr ? positions[i] : i;
 }
 
+void raise(float* largest, const Array& array, std::int64_t i) {
+  if (largest != nullptr) *largest = std::max(*largest, static_cast<float>(std::abs(read(array, i))));
+}
+
 // ---- Products.
 
 std::int64_t at(const Matrix& matrix, std::int64_t row, std::int64_t column) {
@@ -68,7 +73,31 @@ Array product(const Matrix& matrix, std::int64_t i) {
   return {matrix.array.data + i * matrix.batch_stride * size_bytes(matrix.array.dtype), matrix.array.dtype};
 }
 
+// Of FP8 copies, which stand in rows along k.
+void perform_fp8(const Gemm& x) {
+  const auto decoded = [](const Array& codes, std::int64_t elements, bool e5m2, float scale) {
+    std::vector<float> values(static_cast<std::size_t>(elements));
+    host::decode(e5m2 ? host::FloatFormat::kE5m2 : host::FloatFormat::kE4m3, codes.data, values.data(),
+                 values.size());
+    for (float& value : values) value *= scale;
+    return values;
+  };
+  const std::vector<float> a = decoded(x.a.array, x.m * x.k, x.a_e5m2, *x.a_scale);
+  const std::vector<float> b = decoded(x.b.array, x.n * x.k, x.b_e5m2, *x.b_scale);
+  for (std::int64_t r = 0; r < x.m; ++r) {
+    for (std::int64_t c = 0; c < x.n; ++c) {
+      double sum = x.bias ? read(x.bias, c) : 0;
+      for (std::int64_t j = 0; j < x.k; ++j) {
+        sum += static_cast<double>(a[static_cast<std::size_t>(r * x.k + j)]) *
+               static_cast<double>(b[static_cast<std::size_t>(c * x.k + j)]);
+      }
+      put(x.d.array, at(x.d, r, c), sum, x.accumulate);
+    }
+  }
+}
+
 void perform_kind(const Gemm& x) {
+  if (x.a.array.dtype == DType::kFp8) return perform_fp8(x);
   for (std::int64_t i = 0; i < x.batch; ++i) {
     const Array a = product(x.a, i), b = product(x.b, i), d = product(x.d, i);
     for (std::int64_t r = 0; r < x.m; ++r) {
@@ -215,6 +244,7 @@ void perform_kind(const Norm& x) {
       write(x.y, r * x.width + c,
             (row(c) - of.mean) * of.scale * (x.weight ? read(x.weight, c) : 1) +
                 (x.bias ? read(x.bias, c) : 0));
+      raise(x.largest, x.y, r * x.width + c);
     }
   }
 }
@@ -321,6 +351,7 @@ void perform_kind(const Gated& x) {
   for (std::int64_t i = 0; i < x.elements; ++i) {
     const std::int64_t at = strided(i, x.width, x.stride);
     write(x.y, i, value(x.activation, read(x.gate, at)) * read(x.up, at));
+    raise(x.largest, x.y, i);
   }
 }
 void perform_kind(const GatedGrad& x) {
@@ -329,6 +360,8 @@ void perform_kind(const GatedGrad& x) {
     const double gate = read(x.gate, at), up = read(x.up, at), dy = read(x.dy, i);
     write(x.dgate, to, dy * up * slope(x.activation, gate));
     write(x.dup, to, dy * value(x.activation, gate));
+    raise(x.largest, x.dgate, to);
+    raise(x.largest, x.dup, to);
   }
 }
 void perform_kind(const AddScaled& x) {
@@ -444,6 +477,27 @@ void perform_kind(const Accumulate& x) {
 }
 void perform_kind(const Convert& x) {
   for (std::int64_t i = 0; i < x.elements; ++i) write(x.to, i, read(x.from, i));
+}
+void perform_kind(const Quantize& x) {
+  std::vector<float> values, turned(static_cast<std::size_t>(x.rows * x.width));
+  float most = 0x1p-100f;
+  for (std::int64_t i = 0; i < x.rows * x.width; ++i) {
+    values.push_back(static_cast<float>(read(x.x, strided(i, x.width, x.stride))));
+    most = std::max(most, std::abs(values.back()));
+  }
+  if (x.known_largest != nullptr && std::max(*x.known_largest, 0x1p-100f) != most)
+    throw std::runtime_error("another largest element than the one that was kept");
+  const float limit = x.e5m2 ? 57344.0f : 448.0f;
+  *x.scale = most / limit;
+  if (x.largest != nullptr) *x.largest = most;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] *= limit / most;
+    const auto width = static_cast<std::size_t>(x.width);
+    turned[i % width * static_cast<std::size_t>(x.rows) + i / width] = values[i];
+  }
+  const host::FloatFormat format = x.e5m2 ? host::FloatFormat::kE5m2 : host::FloatFormat::kE4m3;
+  if (x.to != nullptr) host::encode(format, values.data(), x.to, values.size());
+  if (x.turned != nullptr) host::encode(format, turned.data(), x.turned, turned.size());
 }
 void perform_kind(const InitialValues& x) {
   for (std::int64_t i = 0; i < x.elements; ++i) {

@@ -17,14 +17,14 @@ namespace {
 
 using host::FloatFormat;
 
-// A matrix, its copy as the host makes it, and what the copy stands for.
+// A matrix's copy as the host makes it, and what the copy stands for.
 struct Copied {
-  float scale = 0;
+  float largest = 0, scale = 0;
   Bytes codes;    // [rows, width], or turned [width, rows].
   Values values;  // By the codes' places.
 };
 
-Copied copy_of(const Values& x, const device::Quantize& q) {
+Copied copy_of(const Values& x, const device::Quantize& q, bool turned) {
   float most = 0x1p-100f;
   const auto at = [&](std::int64_t row, std::int64_t column) {
     return static_cast<float>(x[static_cast<std::size_t>(row * q.stride + column)]);
@@ -37,9 +37,10 @@ Copied copy_of(const Values& x, const device::Quantize& q) {
   std::vector<float> scaled(n), decoded(n);
   for (std::int64_t r = 0; r < q.rows; ++r) {
     for (std::int64_t c = 0; c < q.width; ++c)
-      scaled[static_cast<std::size_t>(q.turned ? c * q.rows + r : r * q.width + c)] = at(r, c) * factor;
+      scaled[static_cast<std::size_t>(turned ? c * q.rows + r : r * q.width + c)] = at(r, c) * factor;
   }
   Copied copied;
+  copied.largest = most;
   copied.scale = most / largest;
   copied.codes.resize(n);
   const FloatFormat format = q.e5m2 ? FloatFormat::kE5m2 : FloatFormat::kE4m3;
@@ -50,52 +51,77 @@ Copied copy_of(const Values& x, const device::Quantize& q) {
   return copied;
 }
 
-void check_quantize(std::int64_t rows, std::int64_t width, std::int64_t gap, bool turned, bool e5m2,
+struct Ways {
+  bool straight = true, turned = false;
+  bool known = false;  // The largest element stands there already.
+};
+
+void check_quantize(std::int64_t rows, std::int64_t width, std::int64_t gap, const Ways& ways, bool e5m2,
                     double size) {
-  INFO(rows << " x " << width << ", gap " << gap << (turned ? ", turned" : "") << (e5m2 ? ", e5m2" : ""));
+  INFO(rows << " x " << width << ", gap " << gap << (ways.straight ? ", straight" : "")
+            << (ways.turned ? ", turned" : "") << (e5m2 ? ", e5m2" : "") << (ways.known ? ", known" : ""));
   device::Quantize q;
   q.rows = rows, q.width = width, q.stride = width + gap;
-  q.turned = turned, q.e5m2 = e5m2;
+  q.e5m2 = e5m2;
   const Values x = numbers(static_cast<std::size_t>(rows * q.stride), DType::kBf16,
                            static_cast<std::uint64_t>(rows), size);
+  const Copied straight = copy_of(x, q, false), turned = copy_of(x, q, true);
   DeviceCase on_device;
   q.x = on_device.input(x, DType::kBf16);
-  const device::Array to = on_device.output(static_cast<std::size_t>(rows * width), DType::kFp8);
-  const device::Array scale = on_device.output(1, DType::kFp32);
-  q.to = to.data, q.scale = reinterpret_cast<float*>(scale.data);
+  const auto elements = static_cast<std::size_t>(rows * width);
+  const device::Array to = on_device.output(elements, DType::kFp8),
+                      turned_to = on_device.output(elements, DType::kFp8),
+                      scale = on_device.output(1, DType::kFp32), largest = on_device.output(1, DType::kFp32),
+                      known = on_device.input({static_cast<double>(straight.largest)}, DType::kFp32);
+  const auto floats = [](const device::Array& array) { return reinterpret_cast<float*>(array.data); };
+  if (ways.straight) q.to = to.data;
+  if (ways.turned) q.turned = turned_to.data;
+  q.scale = floats(scale);
+  if (ways.known) {
+    q.known_largest = floats(known);
+  } else {
+    q.largest = floats(largest);
+  }
   on_device.run(q);
-  const Copied wanted = copy_of(x, q);
-  CHECK(on_device.values(scale)[0] == static_cast<double>(wanted.scale));
-  CHECK((on_device.bytes(to) == wanted.codes));
+  CHECK(on_device.values(scale)[0] == static_cast<double>(straight.scale));
+  if (!ways.known) CHECK(on_device.values(largest)[0] == static_cast<double>(straight.largest));
+  if (ways.straight) CHECK((on_device.bytes(to) == straight.codes));
+  if (ways.turned) CHECK((on_device.bytes(turned_to) == turned.codes));
 }
 
-// a [m, k] and b [k, n] of bf16, as FP8 with k innermost, multiplied.
-void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient, bool accumulate,
-                   bool bias) {
-  INFO(m << " x " << n << " x " << k << (gradient ? ", gradient" : "") << (accumulate ? ", added" : "")
-         << (bias ? " + bias" : ""));
+// a [m, k] and b [k, n] of bf16, as FP8 with k innermost, multiplied. A gradient is a, or b where the result
+// is a weight's, in fp32.
+void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient, bool accumulate, bool bias,
+                   DType result = DType::kBf16) {
+  INFO(m << " x " << n << " x " << k << " to " << to_string(result) << (gradient ? ", gradient" : "")
+         << (accumulate ? ", added" : "") << (bias ? " + bias" : ""));
+  const bool of_weight = result == DType::kFp32;
   const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
   const Values a = numbers(count(m, k), DType::kBf16, 1), b = numbers(count(k, n), DType::kBf16, 2),
-               d = numbers(count(m, n), DType::kBf16, 3), add = numbers(count(n, 1), DType::kBf16, 4);
-  DeviceBytes a_memory(2 * a.size()), b_memory(2 * b.size()), d_memory(2 * d.size()),
-      add_memory(2 * add.size()), a_codes(a.size()), b_codes(b.size()), a_scale(4), b_scale(4);
+               d = numbers(count(m, n), result, 3), add = numbers(count(n, 1), DType::kBf16, 4);
+  DeviceBytes a_memory(2 * a.size()), b_memory(2 * b.size()),
+      d_memory(static_cast<std::size_t>(size_bytes(result)) * d.size()), add_memory(2 * add.size()),
+      a_codes(a.size()), b_codes(b.size()), a_scale(4), b_scale(4);
   a_memory.write(to_bytes(a, DType::kBf16));
   b_memory.write(to_bytes(b, DType::kBf16));
-  d_memory.write(to_bytes(d, DType::kBf16));
+  d_memory.write(to_bytes(d, result));
   add_memory.write(to_bytes(add, DType::kBf16));
   const auto scale_at = [](const DeviceBytes& memory) { return reinterpret_cast<float*>(memory.data()); };
-  const device::Quantize of_a = {
-      m, k, k, {a_memory.data(), DType::kBf16}, a_codes.data(), false, gradient, scale_at(a_scale)};
-  const device::Quantize of_b = {
-      k, n, n, {b_memory.data(), DType::kBf16}, b_codes.data(), true, false, scale_at(b_scale)};
+  device::Quantize of_a, of_b;
+  of_a.rows = m, of_a.width = of_a.stride = k;
+  of_a.x = {a_memory.data(), DType::kBf16};
+  of_a.to = a_codes.data(), of_a.e5m2 = gradient && !of_weight, of_a.scale = scale_at(a_scale);
+  of_b.rows = k, of_b.width = of_b.stride = n;
+  of_b.x = {b_memory.data(), DType::kBf16};
+  of_b.turned = b_codes.data(), of_b.e5m2 = gradient && of_weight, of_b.scale = scale_at(b_scale);
   device::Gemm gemm;
   gemm.m = m, gemm.n = n, gemm.k = k;
   gemm.a = {{a_codes.data(), DType::kFp8}, k, 0, false};
   gemm.b = {{b_codes.data(), DType::kFp8}, k, 0, true};
-  gemm.d = {{d_memory.data(), DType::kBf16}, n, 0, false};
+  gemm.d = {{d_memory.data(), result}, n, 0, false};
   if (bias) gemm.bias = {add_memory.data(), DType::kBf16};
   gemm.accumulate = accumulate;
-  gemm.a_scale = of_a.scale, gemm.b_scale = of_b.scale, gemm.a_e5m2 = gradient;
+  gemm.a_scale = of_a.scale, gemm.b_scale = of_b.scale, gemm.a_e5m2 = of_a.e5m2, gemm.b_e5m2 = of_b.e5m2;
 
   constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
   cuda::OwnStream stream;
@@ -107,8 +133,8 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient
   products.run(id, gemm, workspace.data(), kWorkspaceBytes, stream);
   check_cuda(cudaStreamSynchronize(stream));
 
-  const Values found = to_values(d_memory.read(), DType::kBf16);
-  const Copied x = copy_of(a, of_a), w = copy_of(b, of_b);
+  const Values found = to_values(d_memory.read(), result);
+  const Copied x = copy_of(a, of_a, false), w = copy_of(b, of_b, true);
   int wrong = 0;
   for (std::int64_t i = 0; i < m; ++i) {
     for (std::int64_t j = 0; j < n; ++j) {
@@ -169,18 +195,72 @@ std::vector<double> losses(Fp8 fp8) {
 
 TEST_CASE("FP8 copies are a host loop's bit by bit", "[gpu][fp8]") {
   if (!have_gpu()) return;
-  for (const bool turned : {false, true}) {
+  for (const Ways& ways :
+       {Ways{}, Ways{false, true}, Ways{true, true}, Ways{true, false, true}, Ways{true, true, true}}) {
     for (const bool e5m2 : {false, true}) {
       for (const std::int64_t gap : {0, 32}) {
-        check_quantize(16, 16, gap, turned, e5m2, 2);
-        check_quantize(128, 64, gap, turned, e5m2, 1e-3);
-        check_quantize(144, 80, gap, turned, e5m2, 100);
-        check_quantize(1040, 2064, gap, turned, e5m2, 2);
+        check_quantize(16, 16, gap, ways, e5m2, 2);
+        check_quantize(128, 64, gap, ways, e5m2, 1e-3);
+        check_quantize(144, 80, gap, ways, e5m2, 100);
+        check_quantize(1040, 2064, gap, ways, e5m2, 2);
       }
-      check_quantize(64, 64, 0, turned, e5m2, 0);
+      check_quantize(64, 64, 0, ways, e5m2, 0);
     }
   }
-  check_quantize(3, 48, 0, false, false, 2);
+  check_quantize(3, 48, 0, {}, false, 2);
+}
+
+TEST_CASE("norms and gates raise a number to their largest element", "[gpu][fp8]") {
+  if (!have_gpu()) return;
+  const auto check = [](const Values& written, double found, double before) {
+    double most = before;
+    for (const double x : written) most = std::max(most, std::abs(x));
+    CHECK(found == most);
+  };
+  for (const double before : {0.0, 1e6}) {
+    // Rows of a warp, of a block, and too wide for one; unaligned too.
+    for (const std::int64_t width : {64, 2048, 13, 40000}) {
+      INFO("norm of " << width << ", before " << before);
+      constexpr std::int64_t kRows = 37;
+      const auto n = static_cast<std::size_t>(kRows * width);
+      DeviceCase of;
+      device::Norm norm;
+      norm.rows = kRows, norm.width = width;
+      norm.x = of.input(numbers(n, DType::kBf16, 1, 3), DType::kBf16);
+      norm.y = of.output(n, DType::kBf16);
+      const device::Array largest = of.changed({before}, DType::kFp32);
+      norm.largest = reinterpret_cast<float*>(largest.data);
+      of.run(norm);
+      check(of.values(norm.y), of.values(largest)[0], before);
+    }
+    for (const std::int64_t elements : {64 * 1024, 1000, 13}) {
+      INFO("gates of " << elements << ", before " << before);
+      const auto n = static_cast<std::size_t>(elements);
+      const Values gate = numbers(n, DType::kBf16, 1, 3), up = numbers(n, DType::kBf16, 2, 3),
+                   dy = numbers(n, DType::kBf16, 3, 3);
+      DeviceCase forward, backward;
+      device::Gated gated;
+      gated.elements = elements;
+      gated.gate = forward.input(gate, DType::kBf16), gated.up = forward.input(up, DType::kBf16);
+      gated.y = forward.output(n, DType::kBf16);
+      const device::Array largest = forward.changed({before}, DType::kFp32);
+      gated.largest = reinterpret_cast<float*>(largest.data);
+      forward.run(gated);
+      check(forward.values(gated.y), forward.values(largest)[0], before);
+      device::GatedGrad grad;
+      grad.elements = elements;
+      grad.gate = backward.input(gate, DType::kBf16), grad.up = backward.input(up, DType::kBf16);
+      grad.dy = backward.input(dy, DType::kBf16);
+      grad.dgate = backward.output(n, DType::kBf16), grad.dup = backward.output(n, DType::kBf16);
+      const device::Array of_both = backward.changed({before}, DType::kFp32);
+      grad.largest = reinterpret_cast<float*>(of_both.data);
+      backward.run(grad);
+      Values both = backward.values(grad.dgate);
+      const Values dup = backward.values(grad.dup);
+      both.insert(both.end(), dup.begin(), dup.end());
+      check(both, backward.values(of_both)[0], before);
+    }
+  }
 }
 
 TEST_CASE("FP8 products are those of the copies", "[gpu][fp8]") {
@@ -190,6 +270,9 @@ TEST_CASE("FP8 products are those of the copies", "[gpu][fp8]") {
     check_product(32, 96, 64, gradient, false, false);
     check_product(256, 128, 512, gradient, false, true);
     check_product(128, 272, 1040, gradient, true, false);
+    // Weights' gradients.
+    check_product(128, 272, 1040, gradient, false, false, DType::kFp32);
+    check_product(128, 272, 1040, gradient, true, false, DType::kFp32);
   }
 }
 

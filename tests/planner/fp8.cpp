@@ -41,21 +41,24 @@ const Instruction& find(const Program& program, const std::string& name) {
   return program.roles[0].instructions.front();
 }
 
-// Of the instruction's operands: bytes of what holds no tensor.
-std::int64_t copies_bytes(const Program& program, const Instruction& instruction) {
+// Bytes of the instruction's operands that hold no tensor: its own, and by what they are called.
+std::int64_t bytes_of(const Program& program, const Instruction& instruction, const std::string& ending) {
   std::int64_t bytes = 0;
   const Role& role = program.roles[0];
   for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
     const Operand& operand = role.operands[static_cast<std::size_t>(o)];
     const Buffer& buffer = role.buffers[operand.buffer.index()];
-    if (!buffer.tensor.valid()) bytes += buffer.bytes;
+    if (!buffer.tensor.valid() && program.labels[buffer.label.index()].ends_with(ending))
+      bytes += buffer.bytes;
   }
   return bytes;
 }
 
+constexpr std::int64_t kLargest = 256, kScale = 256;
+
 }  // namespace
 
-TEST_CASE("products of layers run in FP8, forward and for the input's gradient", "[planner][fp8]") {
+TEST_CASE("products of layers run in FP8, forward and for both gradients", "[planner][fp8]") {
   const Lowered of = lowered(Fp8::kTensor);
   int products = 0;
   for (const Instruction& instruction : of.program.roles[0].instructions) {
@@ -64,32 +67,71 @@ TEST_CASE("products of layers run in FP8, forward and for the input's gradient",
       CHECK(kernel.dtype != DType::kFp8);
       continue;
     }
-    const Op& op = of.graph[of.program.roles[0].ops[static_cast<std::size_t>(instruction.ops.begin)]];
     const bool in_layer = instruction.layer > 0 && instruction.layer < of.graph.block_count() - 1;
-    const bool fp8 = in_layer && op.kind != OpKind::kMatmulGradWeight;
     INFO(instruction_name(of.program, instruction));
-    CHECK(kernel.dtype == (fp8 ? DType::kFp8 : DType::kBf16));
-    CHECK((copies_bytes(of.program, instruction) > 0) == fp8);
-    products += fp8 ? 1 : 0;
+    CHECK(kernel.dtype == (in_layer ? DType::kFp8 : DType::kBf16));
+    CHECK((bytes_of(of.program, instruction, ".fp8") > 0) == in_layer);
+    products += in_layer ? 1 : 0;
   }
-  CHECK(products == 4 * 4 * 2);
+  CHECK(products == 4 * 4 * 3);
 }
 
-TEST_CASE("an FP8 product's kernel and memory have its operands' copies", "[planner][fp8]") {
+TEST_CASE("FP8 products' kernels and memory have their operands' copies", "[planner][fp8]") {
   const Lowered plain = lowered(Fp8::kNone), of = lowered(Fp8::kTensor);
-  const Kernel& without = kernel_of(plain.program, find(plain.program, "qkv.l1.m0"));
-  const Instruction& qkv = find(of.program, "qkv.l1.m0");
-  const Kernel& with = kernel_of(of.program, qkv);
   // 512 tokens of 512; heads of 64: eight of queries, four each of keys and values.
-  const std::int64_t input = 512 * 512, weights = 512 * (512 + 256 + 256);
-  CHECK(with.flops == without.flops);
-  CHECK((with.m == without.m && with.n == without.n && with.k == without.k));
-  CHECK(with.read_bytes == without.read_bytes + 3 * (input + weights));
-  CHECK(with.written_bytes == without.written_bytes + input + weights);
-  CHECK(copies_bytes(of.program, qkv) == input + weights + 4 * 256);
-  // Of the gradient all three incoming ones.
-  CHECK(copies_bytes(of.program, find(of.program, "qkv.grad_input.l1.m0")) ==
-        512 * (512 + 256 + 256) + weights + 6 * 256);
+  const std::int64_t input = 512 * 512, weights = 512 * (512 + 256 + 256),
+                     gradients = 512 * (512 + 256 + 256);
+  const auto check = [&](const std::string& name, std::int64_t read, std::int64_t written) {
+    INFO(name);
+    const Kernel& without = kernel_of(plain.program, find(plain.program, name));
+    const Kernel& with = kernel_of(of.program, find(of.program, name));
+    CHECK(with.flops == without.flops);
+    CHECK((with.m == without.m && with.n == without.n && with.k == without.k));
+    CHECK(with.read_bytes - without.read_bytes == read);
+    CHECK(with.written_bytes - without.written_bytes == written);
+  };
+  const auto bytes = [&](const std::string& name, const std::string& ending) {
+    return bytes_of(of.program, find(of.program, name), ending);
+  };
+  // Twice bf16 instead of once, then the copies; the norm has left its largest element.
+  check("qkv.l1.m0", input + 3 * weights, input + weights);
+  CHECK(bytes("norm1.l1.m0", ".fp8_largest") == kLargest);
+  CHECK(bytes("qkv.l1.m0", ".fp8") == input + weights + 4 * kScale);
+  CHECK(bytes("qkv.l1.m0", ".fp8_largest") == kLargest);
+  // The gradients' second copies are for the weights' gradients.
+  check("qkv.grad_input.l1.m0", 3 * (gradients + weights), 2 * gradients + weights);
+  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8") == gradients + weights + 6 * kScale);
+  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_kept") == kLargest + gradients + 3 * kScale);
+  // The input once, then copies: of gradients those alone.
+  check("qkv.grad_weight.l1.m0", input + gradients - 2 * gradients, input);
+  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8") == input + kScale);
+  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_kept") == kLargest + gradients + 3 * kScale);
+  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_largest") == kLargest);
+}
+
+TEST_CASE("weights' gradients that are put off copy gradients again, by their largest elements",
+          "[planner][fp8]") {
+  PlanShorthand plan = shorthand(1, 2, 1, 4);
+  plan.settings.schedule = PipelineSchedule::kZeroBubbleH1;
+  const Lowered of = lowered(Fp8::kTensor, plan);
+  const std::int64_t input = 512 * 512, gradients = 512 * (512 + 256 + 256);
+  const auto bytes = [&](const std::string& name, const std::string& ending) {
+    return bytes_of(of.program, find(of.program, name), ending);
+  };
+  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_kept") == 0);
+  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_largest") == kLargest);
+  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_largest") == 2 * kLargest);
+  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8") == input + gradients + 4 * kScale);
+}
+
+TEST_CASE("what may come in pieces keeps nothing", "[planner][fp8]") {
+  PlanShorthand plan = shorthand(1, 1, 1, 1);
+  plan.settings.passes.set(LoweringPass::kSplitCollectives, true);
+  const Lowered of = lowered(Fp8::kTensor, plan);
+  for (const Buffer& buffer : of.program.roles[0].buffers) {
+    if (!buffer.persistent && !buffer.tensor.valid())
+      CHECK(of.program.labels[buffer.label.index()].ends_with(".fp8"));
+  }
 }
 
 TEST_CASE("plans without FP8 are what they were", "[planner][fp8]") {
@@ -113,7 +155,7 @@ TEST_CASE("sizes that are no multiples of 16, experts and routers keep their typ
   for (const Instruction& instruction : experts.program.roles[0].instructions) {
     products += kernel_of(experts.program, instruction).dtype == DType::kFp8 ? 1 : 0;
   }
-  CHECK(products == 2 * 2 * 2);  // qkv and attention_out alone.
+  CHECK(products == 2 * 2 * 3);  // qkv and attention_out alone.
 }
 
 TEST_CASE("FP8 with other degrees, recompute and pieces makes valid programs", "[planner][fp8]") {

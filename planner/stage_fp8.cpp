@@ -1,0 +1,154 @@
+// Copies of operands for FP8 products: where they lie, what later instructions have of them, and what they
+// cost. A matrix's largest element is left by the launch that makes it, where that can, or else looked for
+// once, by the product that reads it first; the gradient's copies for the input's and the weight's gradient
+// are made together where those follow one another.
+
+#include <algorithm>
+
+#include "planner/fp8.hpp"
+#include "planner/stage_builder.hpp"
+
+namespace orrery {
+namespace {
+
+// Operands of a product that another one reads too: not the weights.
+std::vector<Fp8Operand> kept_by(const Graph& graph, const std::vector<Fp8Operand>& operands) {
+  std::vector<Fp8Operand> found;
+  for (const Fp8Operand& operand : operands) {
+    if (graph[operand.tensor].kind != TensorKind::kParameter) found.push_back(operand);
+  }
+  return found;
+}
+
+std::int64_t elements_of(const std::vector<Fp8Operand>& operands) {
+  std::int64_t sum = 0;
+  for (const Fp8Operand& operand : operands) sum += operand.elements;
+  return sum;
+}
+
+std::int64_t copy_bytes(const std::vector<Fp8Operand>& operands) {
+  std::int64_t sum = 0;
+  for (const Fp8Operand& operand : operands) sum += fp8_copy_bytes(operand.elements);
+  return sum;
+}
+
+}  // namespace
+
+// Of the instruction that writes it.
+std::int32_t StageBuilder::add_fp8_buffer(const TemplateInstruction& writer, const char* what,
+                                          std::int64_t bytes) {
+  Buffer buffer;
+  buffer.label = symbols_.label(symbols_.labels[writer.label.index()] + what);
+  buffer.layer = writer.layer;
+  buffer.category = MemoryCategory::kWorkspace;
+  buffer.bytes = bytes;
+  stage_.microbatch_buffers.push_back(buffer);
+  return static_cast<std::int32_t>(std::ssize(stage_.microbatch_buffers) - 1);
+}
+
+// Norms and gates leave the largest element of what they make; gates' gradients that of both, side by side.
+void StageBuilder::note_fp8_maker(const Launch& launch) {
+  if (in_.plan.fp8 == Fp8::kNone) return;
+  for (const OpId id : launch.ops) {
+    const Op& op = graph_[id];
+    const bool two = op.kind == OpKind::kGatedGrad;
+    if (op.kind != OpKind::kNorm && op.kind != OpKind::kGated && !(two && in_.kernels.packed)) continue;
+    Fp8Sources made = {places_.at(op.outputs[0].value).buffer};
+    if (two) made.push_back(places_.at(op.outputs[1].value).buffer);
+    fp8_makers_[made] = {pass_, static_cast<std::int32_t>(list().size())};
+  }
+}
+
+// Memory that the instruction leaves largest elements in.
+std::int32_t StageBuilder::fp8_largest(Fp8Kept& of) {
+  if (of.buffer < 0) {
+    TemplateInstruction& writer =
+        stage_.lists[static_cast<std::size_t>(of.pass)][static_cast<std::size_t>(of.instruction)];
+    of.buffer = add_fp8_buffer(writer, ".fp8_largest", kFp8LargestBytes);
+    touch(writer, {of.buffer, false, true});
+  }
+  return of.buffer;
+}
+
+// Buffers that the op reads them from; none where one is moved for it, or may come in pieces.
+StageBuilder::Fp8Sources StageBuilder::fp8_sources(OpId op, const std::vector<Fp8Operand>& operands) {
+  if (in_.plan.passes.contains(LoweringPass::kSplitCollectives)) return {};
+  Fp8Sources buffers;
+  for (const Fp8Operand& operand : operands) {
+    if (sharding_.needed(op, operand.tensor) != sharding_.stored(operand.tensor)) return {};
+    buffers.push_back(place_of(operand.tensor).buffer);
+  }
+  return buffers;
+}
+
+// The op that reads the gradients of an input's gradient for the weights' ones, if it comes soon and from
+// where they lie.
+bool StageBuilder::weight_gradient_follows(OpId op, const std::vector<Fp8Operand>& gradients) {
+  if (pass_ != PassKind::kBackward) return false;
+  const auto& readers = in_.index.readers[gradients.front().tensor.index()];
+  return std::any_of(readers.begin(), readers.end(), [&](OpId reader) {
+    const std::vector<TensorId>& inputs = graph_[reader].inputs;
+    const bool same = graph_[reader].kind == OpKind::kMatmulGradWeight &&
+                      inputs.size() == 1 + gradients.size() &&
+                      std::equal(gradients.begin(), gradients.end(), inputs.begin() + 1,
+                                 [](const Fp8Operand& x, TensorId y) { return x.tensor == y; });
+    return same && fp8_operands(graph_, in_.plan, sharding_, reader).size() == inputs.size() &&
+           fp8_sources(reader, gradients) == fp8_sources(op, gradients);
+  });
+}
+
+// Memory for as long as the product runs, what it keeps, and the traffic of copies. Operands that aren't kept
+// from before are read twice, for their largest element and to be copied; products read the copies.
+void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute, Kernel& kernel) {
+  const std::vector<Fp8Operand> operands = fp8_operands(graph_, in_.plan, sharding_, id);
+  if (operands.empty()) return;
+  kernel.dtype = DType::kFp8;
+  const std::int64_t all = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
+  kernel.read_bytes += all * (width + size_bytes(DType::kFp8));
+  kernel.written_bytes += all * size_bytes(DType::kFp8);
+  std::int64_t bytes = copy_bytes(operands);
+  if (graph_[id].kind == OpKind::kMatmulGradWeight) {
+    bytes -= take_fp8_kept(id, {operands.front()}, compute, kernel);
+    bytes -= take_fp8_kept(id, {operands.begin() + 1, operands.end()}, compute, kernel);
+  } else {
+    keep_fp8(id, kept_by(graph_, operands), compute, kernel);
+  }
+  touch(compute, {add_fp8_buffer(compute, ".fp8", bytes), false, true});
+}
+
+void StageBuilder::keep_fp8(OpId id, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
+                            Kernel& kernel) {
+  const Fp8Sources sources = fp8_sources(id, operands);
+  if (sources.empty()) return;
+  Fp8Kept kept{pass_, static_cast<std::int32_t>(list().size())};
+  if (const auto maker = fp8_makers_.find(sources); maker != fp8_makers_.end()) {
+    kept.buffer = fp8_largest(maker->second);
+    touch(compute, {kept.buffer, false, false});
+    kernel.read_bytes -= elements_of(operands) * size_bytes(in_.plan.compute_dtype);
+  }
+  if (graph_[id].kind == OpKind::kMatmulGradInput && weight_gradient_follows(id, operands)) {
+    kept.copies = true;
+    kept.buffer = add_fp8_buffer(compute, ".fp8_kept", kFp8LargestBytes + copy_bytes(operands));
+    touch(compute, {kept.buffer, false, true});
+    kernel.written_bytes += elements_of(operands) * size_bytes(DType::kFp8);
+  }
+  fp8_kept_[sources] = kept;
+}
+
+// Bytes of memory that the product needs no more.
+std::int64_t StageBuilder::take_fp8_kept(OpId id, const std::vector<Fp8Operand>& operands,
+                                         TemplateInstruction& compute, Kernel& kernel) {
+  const auto found = fp8_kept_.find(fp8_sources(id, operands));
+  if (found == fp8_kept_.end()) return 0;
+  Fp8Kept& kept = found->second;
+  touch(compute, {fp8_largest(kept), false, false});
+  const std::int64_t elements = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
+  kernel.read_bytes -= elements * width;
+  if (!kept.copies) return 0;
+  // A bias's gradient reads them as they are.
+  if (!graph_[id].attributes.bias) kernel.read_bytes -= elements * width;
+  kernel.written_bytes -= elements * size_bytes(DType::kFp8);
+  return copy_bytes(operands);
+}
+
+}  // namespace orrery
