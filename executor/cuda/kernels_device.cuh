@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/dtype.hpp"
 #include "executor/cuda/kernels_host.hpp"
@@ -97,8 +98,14 @@ __device__ __forceinline__ Floats<N> unpack(const Packed<Fp16, N>& x) {
 template <class T, int N>
 __device__ __forceinline__ Packed<T, N> pack(const Floats<N>& x) {
   Packed<T, N> y;
+  if constexpr (std::is_same_v<T, Bf16> && N % 2 == 0) {
+    auto* const pairs = reinterpret_cast<__nv_bfloat162*>(y.at);
 #pragma unroll
-  for (int i = 0; i < N; ++i) y.at[i] = from_float<T>(x.at[i]);
+    for (int i = 0; i < N / 2; ++i) pairs[i] = __floats2bfloat162_rn(x.at[2 * i], x.at[2 * i + 1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) y.at[i] = from_float<T>(x.at[i]);
+  }
   return y;
 }
 

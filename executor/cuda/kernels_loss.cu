@@ -115,30 +115,38 @@ __global__ void __launch_bounds__(kMeanThreads)
   if (threadIdx.x == 0) *loss = from_float<L>(static_cast<float>(sum / tokens_of_mean));
 }
 
-// weight · (e^(x − lse) − [it is the label]); 0 for padding.
+// weight · (e^(x − lse) − [it is the label]); 0 for padding. e^(x − lse) · weight is one power of two.
 template <class T>
-struct GradOfRow {
-  const T* from;
-  T* to;
-  float lse, weight;
-  std::int64_t label, real;
+class GradOfRow {
+ public:
+  __device__ __forceinline__ GradOfRow(T* row, float lse, float weight, std::int64_t label, int vocab,
+                                       int real)
+      : to_(row),
+        exponent_(fmaf(-lse, kLog2E, log2f(weight))),
+        weight_(weight),
+        label_(label >= 0 && label < vocab ? static_cast<int>(label) : -1),
+        real_(real) {}
 
-  __device__ __forceinline__ float value(float x, std::int64_t entry) const {
-    const float p = weight * exp_fast(x - lse);
-    return entry < real ? (entry == label ? p - weight : p) : (entry == label ? -weight : 0.0f);
-  }
   template <int N>
-  __device__ __forceinline__ void write(std::int64_t entry, const Packed<T, N>& logits) const {
+  __device__ __forceinline__ void write(int entry, const Packed<T, N>& logits) const {
     Floats<N> x = unpack<N>(logits);
-    if (entry + N <= real && (label < entry || label >= entry + N)) {  // Nearly always.
 #pragma unroll
-      for (int i = 0; i < N; ++i) x.at[i] = weight * exp_fast(x.at[i] - lse);
-    } else {
+    for (int i = 0; i < N; ++i) x.at[i] = exp2_fast(fmaf(x.at[i], kLog2E, exponent_));
+    const int label = label_ - entry;
+    if (entry + N > real_ || (label >= 0 && label < N)) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) x.at[i] = value(x.at[i], entry + i);
+      for (int i = 0; i < N; ++i) {
+        if (entry + i >= real_) x.at[i] = 0;
+        if (i == label) x.at[i] -= weight_;
+      }
     }
-    store(to + entry, x);
+    store(to_ + entry, x);
   }
+
+ private:
+  T* to_;
+  float exponent_, weight_;
+  int label_, real_;
 };
 
 // Blocks go over memory in its order, some of a row each: as a copy does it. `wide`: whole vectors, which lie
@@ -147,22 +155,22 @@ constexpr int kGradUnroll = 4;
 
 template <class T, int N>
 __global__ void __launch_bounds__(kLossThreads)
-    cross_entropy_grad_kernel(const T* logits, T* dlogits, Labels labels, std::int64_t vocab,
-                              std::int64_t real, const float* lse, float weight, unsigned blocks_of_row) {
-  constexpr std::int64_t kStride = static_cast<std::int64_t>(kLossThreads) * N;
+    cross_entropy_grad_kernel(const T* logits, T* dlogits, Labels labels, int vocab, int real,
+                              const float* lse, float weight, unsigned blocks_of_row) {
+  constexpr int kStride = kLossThreads * N;
   const std::int64_t token = blockIdx.x / blocks_of_row;
-  const GradOfRow<T> row = {
-      logits + token * vocab, dlogits + token * vocab, lse[token], weight, labels.of(token), real};
-  const std::int64_t first =
-      blockIdx.x % blocks_of_row * (kGradUnroll * kStride) + static_cast<std::int64_t>(threadIdx.x) * N;
+  const T* const row = logits + token * vocab;
+  const int first = static_cast<int>(blockIdx.x % blocks_of_row) * (kGradUnroll * kStride) +
+                    static_cast<int>(threadIdx.x) * N;
   Packed<T, N> x[kGradUnroll];
 #pragma unroll
   for (int u = 0; u < kGradUnroll; ++u) {
-    if (first + u * kStride < vocab) x[u] = load_packed<N>(row.from + first + u * kStride);
+    if (first + u * kStride < vocab) x[u] = load_packed<N>(row + first + u * kStride);
   }
+  const GradOfRow<T> grad(dlogits + token * vocab, lse[token], weight, labels.of(token), vocab, real);
 #pragma unroll
   for (int u = 0; u < kGradUnroll; ++u) {
-    if (first + u * kStride < vocab) row.template write<N>(first + u * kStride, x[u]);
+    if (first + u * kStride < vocab) grad.template write<N>(first + u * kStride, x[u]);
   }
 }
 
@@ -218,12 +226,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     lse[token] = of_row;
     losses[token] = static_cast<double>(of_row) - of_label;
   }
-  const GradOfRow<T> grad = {row, dlogits + token * vocab, of_row, weight, label, real};
+  const GradOfRow<T> grad(dlogits + token * vocab, of_row, weight, label, vocab, real);
 #pragma unroll kUnroll
   for (i = thread; i < kept; i += kThreads) grad.template write<N>(i * N, vectors[i]);
 #pragma unroll kUnroll
   for (; i < count; i += kThreads) grad.template write<N>(i * N, load_packed<N>(row + i * N));
 }
+
+constexpr std::int64_t kMostEntries = std::int64_t{1} << 30;
 
 Labels labels_of(const device::Array& labels, std::int64_t first_entry) {
   if (labels.dtype != DType::kInt64 && labels.dtype != DType::kInt32)
@@ -238,7 +248,7 @@ std::int64_t real_of(std::int64_t real, std::int64_t vocab) {
 // Whether one kernel does both; else one does after the other.
 bool takes_rows(const device::CrossEntropy& c) {
   const std::int64_t vector = 16 / size_bytes(c.logits.dtype);
-  return c.dlogits && c.vocab % vector == 0 && c.vocab < (std::int64_t{1} << 30) &&
+  return c.dlogits && c.vocab % vector == 0 && c.vocab <= kMostEntries &&
          all_aligned({c.logits.data, c.dlogits.data});
 }
 
@@ -301,6 +311,7 @@ void launch(const device::CrossEntropy& c, const std::byte*, std::byte* workspac
 
 void launch(const device::CrossEntropyGrad& c, const std::byte*, std::byte*, Stream stream) {
   if (c.tokens == 0 || c.vocab == 0) return;
+  if (c.vocab > kMostEntries) refuse("cross_entropy_grad", "a row has more than 2^30 entries");
   const Labels labels = labels_of(c.labels, c.first_entry);
   const auto weight = static_cast<float>(1 / c.tokens_of_mean);
   with_type(c.logits.dtype, "cross_entropy_grad", [&](auto tag) {
@@ -308,8 +319,8 @@ void launch(const device::CrossEntropyGrad& c, const std::byte*, std::byte*, Str
     const auto launch_by = [&](auto kernel, std::int64_t in_access) {
       const std::int64_t of_row = divide_up(c.vocab, in_access * kLossThreads * kGradUnroll);
       kernel<<<static_cast<unsigned>(c.tokens * of_row), kLossThreads, 0, stream>>>(
-          typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels, c.vocab, real_of(c.real, c.vocab),
-          c.lse, weight, static_cast<unsigned>(of_row));
+          typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels, static_cast<int>(c.vocab),
+          static_cast<int>(real_of(c.real, c.vocab)), c.lse, weight, static_cast<unsigned>(of_row));
     };
     if (c.vocab % kWide<T> == 0 && all_aligned({c.logits.data, c.dlogits.data})) {
       launch_by(cross_entropy_grad_kernel<T, kWide<T>>, kWide<T>);

@@ -97,6 +97,14 @@ bool join(Launch& first, const Launch& second, const SeenNowhereElse& private_to
     first = joined;
     return true;
   }
+  // The loss is written where it is wanted.
+  if (auto* const loss = std::get_if<CrossEntropy>(&first)) {
+    const auto* const copy = std::get_if<CopyBytes>(&second);
+    if (copy == nullptr || copy->from != loss->loss.data || !private_to_it(loss->loss)) return false;
+    if (copy->bytes != size_bytes(loss->loss.dtype)) return false;
+    loss->loss.data = copy->to;
+    return true;
+  }
   if (auto* const norm = std::get_if<NormGrad>(&first); norm != nullptr && adds && !norm->residual) {
     if (!private_to_it(norm->dx) || (!same(add->x, norm->dx) && !same(add->addend, norm->dx))) return false;
     norm->residual = same(add->x, norm->dx) ? add->addend : add->x;

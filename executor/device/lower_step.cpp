@@ -44,7 +44,6 @@ class StepLowering {
 
   DeviceStep lower() {
     DeviceStep step;
-    std::vector<Footprint> footprints;
     const Role& role = tables_.role(rank_.rank);
     count_touchers(role);
     for (std::size_t i = 0; i < rank_.instructions.size(); ++i) {
@@ -72,10 +71,9 @@ class StepLowering {
         fp8_products_.leave_largest(lowered.launches, buffers.keeps, buffers.kept);
       }
       if (exchanges(instruction)) exchange(static_cast<std::int32_t>(i), lowered, step.groups);
-      footprints.push_back(footprint(instruction));
     }
     step.streams = static_cast<std::int32_t>(role.streams.size());
-    join_loss(step, footprints);
+    join_loss(step);
     step.staging = memory_.staging;
     step.staging_bytes = staging_.bytes;
     step.results = memory_.results;
@@ -135,17 +133,6 @@ class StepLowering {
       }
     }
     return found;
-  }
-
-  Footprint footprint(const Instruction& instruction) const {
-    Footprint touched;
-    const Role& role = tables_.role(rank_.rank);
-    for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
-      const Operand& operand = role.operands[static_cast<std::size_t>(o)];
-      const std::span<const std::byte> memory = packs_.memory(operand.buffer);
-      touched.push_back({memory.data(), memory.data() + memory.size()});
-    }
-    return touched;
   }
 
   void count_touchers(const Role& role) {

@@ -242,17 +242,6 @@ PackedPlaces Packs::places(const Instruction& instruction) const {
   return found;
 }
 
-std::span<const std::byte> Packs::memory(BufferId buffer) const {
-  const auto bytes_of = [&](BufferId id) { return role_.buffers[id.index()].bytes; };
-  if (places_[buffer.index()].data == nullptr) {
-    return {tables_.view(rank_, buffer).data, static_cast<std::size_t>(bytes_of(buffer))};
-  }
-  const Pack& pack = packs_[static_cast<std::size_t>(pack_of_[buffer.index()])];
-  std::int64_t bytes = 0;
-  for (const BufferId id : pack.buffers) bytes += bytes_of(id);
-  return {tables_.view(rank_, pack.buffers.front()).data, static_cast<std::size_t>(bytes)};
-}
-
 std::vector<Stretch> Packs::stretches(const host::TensorView& part) const {
   const std::int64_t width = size_bytes(part.dtype);
   auto found = persistent_.upper_bound(part.data);

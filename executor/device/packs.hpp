@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <vector>
 
 #include "executor/device/launch.hpp"
@@ -35,8 +34,6 @@ class Packs {
   Packs(host::Tables& tables, RankId rank);
 
   PackedPlaces places(const Instruction& instruction) const;
-  // Where a buffer's elements may lie: all of its pack's memory, or its own.
-  std::span<const std::byte> memory(BufferId buffer) const;
   // A part of a parameter, in order.
   std::vector<Stretch> stretches(const host::TensorView& part) const;
 
