@@ -73,8 +73,8 @@ class StageBuilder {
   bool weight_gradient_follows(OpId op, const std::vector<Fp8Operand>& gradients);
   void keep_fp8(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
                 Kernel& kernel);
-  std::int64_t take_fp8_kept(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
-                             Kernel& kernel);
+  void take_fp8_kept(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
+                     Kernel& kernel);
 
   // ---- Collectives (stage_collectives.cpp).
   TemplateInstruction collective(const std::string& name, std::int32_t layer, CollectiveKind kind,

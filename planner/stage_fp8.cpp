@@ -106,14 +106,13 @@ void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute, Kernel&
   const std::int64_t all = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
   kernel.read_bytes += all * (width + size_bytes(DType::kFp8));
   kernel.written_bytes += all * size_bytes(DType::kFp8);
-  std::int64_t bytes = copy_bytes(operands);
   if (graph_[id].kind == OpKind::kMatmulGradWeight) {
-    bytes -= take_fp8_kept(id, {operands.front()}, compute, kernel);
-    bytes -= take_fp8_kept(id, {operands.begin() + 1, operands.end()}, compute, kernel);
+    take_fp8_kept(id, {operands.front()}, compute, kernel);
+    take_fp8_kept(id, {operands.begin() + 1, operands.end()}, compute, kernel);
   } else {
     keep_fp8(id, kept_by(graph_, operands), compute, kernel);
   }
-  touch(compute, {add_fp8_buffer(compute, ".fp8", bytes), false, true});
+  touch(compute, {add_fp8_buffer(compute, ".fp8", copy_bytes(operands)), false, true});
 }
 
 void StageBuilder::keep_fp8(OpId id, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
@@ -135,20 +134,24 @@ void StageBuilder::keep_fp8(OpId id, const std::vector<Fp8Operand>& operands, Te
   fp8_kept_[sources] = kept;
 }
 
-// Bytes of memory that the product needs no more.
-std::int64_t StageBuilder::take_fp8_kept(OpId id, const std::vector<Fp8Operand>& operands,
-                                         TemplateInstruction& compute, Kernel& kernel) {
-  const auto found = fp8_kept_.find(fp8_sources(id, operands));
-  if (found == fp8_kept_.end()) return 0;
-  Fp8Kept& kept = found->second;
-  touch(compute, {fp8_largest(kept), false, false});
+// What a weight's gradient has of matrices from before. Its memory is for copies of all: where its
+// projections are packed otherwise than the input's gradient's are, it makes its own.
+void StageBuilder::take_fp8_kept(OpId id, const std::vector<Fp8Operand>& operands,
+                                 TemplateInstruction& compute, Kernel& kernel) {
+  const Fp8Sources sources = fp8_sources(id, operands);
+  Fp8Kept* kept = nullptr;
+  for (auto* const known : {&fp8_kept_, &fp8_makers_}) {
+    const auto found = known->find(sources);
+    if (found != known->end() && kept == nullptr) kept = &found->second;
+  }
+  if (kept == nullptr) return;
+  touch(compute, {fp8_largest(*kept), false, false});
   const std::int64_t elements = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
   kernel.read_bytes -= elements * width;
-  if (!kept.copies) return 0;
+  if (!kept->copies) return;
   // A bias's gradient reads them as they are.
   if (!graph_[id].attributes.bias) kernel.read_bytes -= elements * width;
   kernel.written_bytes -= elements * size_bytes(DType::kFp8);
-  return copy_bytes(operands);
 }
 
 }  // namespace orrery
