@@ -448,7 +448,7 @@ void StageBuilder::build_backward(PassKind pass) {
   places_ = before_backward_;
   drop_tensors();
   for (auto* const known : {&fp8_kept_, &fp8_makers_}) {
-    std::erase_if(*known, [](const auto& kept) { return kept.second.pass != PassKind::kForward; });
+    std::erase_if(*known, [](const auto& kept) { return kept.second->pass != PassKind::kForward; });
   }
   start_list(pass);
   std::vector<OpId> put_off;

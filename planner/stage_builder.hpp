@@ -3,6 +3,7 @@
 // ops whatever moves a tensor from where one leaves it to where the next needs it.
 
 #include <array>
+#include <deque>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -73,8 +74,8 @@ class StageBuilder {
   bool weight_gradient_follows(OpId op, const std::vector<Fp8Operand>& gradients);
   void keep_fp8(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
                 Kernel& kernel);
-  std::int64_t take_fp8_kept(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
-                             Kernel& kernel);
+  void take_fp8_kept(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
+                     Kernel& kernel);
 
   // ---- Collectives (stage_collectives.cpp).
   TemplateInstruction collective(const std::string& name, std::int32_t layer, CollectiveKind kind,
@@ -130,7 +131,9 @@ class StageBuilder {
   // Tensors brought to another placement for the launch that is being emitted.
   std::map<std::pair<TensorId, PlacementId>, Place> rearranged_;
   // What products that copy these matrices leave of them, and what launches do that make them.
-  std::map<Fp8Sources, Fp8Kept> fp8_kept_, fp8_makers_;
+  std::map<Fp8Sources, Fp8Kept*> fp8_kept_, fp8_makers_;
+  std::map<TensorId, Fp8Kept*> fp8_weights_;  // By an op's first weight: what its forward leaves.
+  std::deque<Fp8Kept> fp8_leavers_;
   std::int32_t region_ = 0;  // Negative while tensors of it are recomputed.
   std::map<std::pair<std::string, std::int32_t>, std::int32_t> moves_;  // By name and layer: so many so far.
   std::unordered_map<std::int32_t, std::size_t> parameter_of_;  // Tensor → index into stage_.parameters.

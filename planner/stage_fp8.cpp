@@ -11,11 +11,11 @@
 namespace orrery {
 namespace {
 
-// Operands of a product that another one reads too: not the weights.
-std::vector<Fp8Operand> kept_by(const Graph& graph, const std::vector<Fp8Operand>& operands) {
+// The weights among them, or all others.
+std::vector<Fp8Operand> part_of(const Graph& graph, const std::vector<Fp8Operand>& operands, bool weights) {
   std::vector<Fp8Operand> found;
   for (const Fp8Operand& operand : operands) {
-    if (graph[operand.tensor].kind != TensorKind::kParameter) found.push_back(operand);
+    if ((graph[operand.tensor].kind == TensorKind::kParameter) == weights) found.push_back(operand);
   }
   return found;
 }
@@ -55,7 +55,7 @@ void StageBuilder::note_fp8_maker(const Launch& launch) {
     if (op.kind != OpKind::kNorm && op.kind != OpKind::kGated && !(two && in_.kernels.packed)) continue;
     Fp8Sources made = {places_.at(op.outputs[0].value).buffer};
     if (two) made.push_back(places_.at(op.outputs[1].value).buffer);
-    fp8_makers_[made] = {pass_, static_cast<std::int32_t>(list().size())};
+    fp8_makers_[made] = &fp8_leavers_.emplace_back(Fp8Kept{pass_, static_cast<std::int32_t>(list().size())});
   }
 }
 
@@ -106,49 +106,65 @@ void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute, Kernel&
   const std::int64_t all = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
   kernel.read_bytes += all * (width + size_bytes(DType::kFp8));
   kernel.written_bytes += all * size_bytes(DType::kFp8);
-  std::int64_t bytes = copy_bytes(operands);
   if (graph_[id].kind == OpKind::kMatmulGradWeight) {
-    bytes -= take_fp8_kept(id, {operands.front()}, compute, kernel);
-    bytes -= take_fp8_kept(id, {operands.begin() + 1, operands.end()}, compute, kernel);
+    take_fp8_kept(id, {operands.front()}, compute, kernel);
+    take_fp8_kept(id, {operands.begin() + 1, operands.end()}, compute, kernel);
   } else {
-    keep_fp8(id, kept_by(graph_, operands), compute, kernel);
+    keep_fp8(id, operands, compute, kernel);
   }
-  touch(compute, {add_fp8_buffer(compute, ".fp8", bytes), false, true});
+  touch(compute, {add_fp8_buffer(compute, ".fp8", copy_bytes(operands)), false, true});
 }
 
+// What a forward or an input's gradient finds of its matrices and leaves of them.
 void StageBuilder::keep_fp8(OpId id, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,
                             Kernel& kernel) {
-  const Fp8Sources sources = fp8_sources(id, operands);
+  const std::vector<Fp8Operand> inputs = part_of(graph_, operands, false),
+                                weights = part_of(graph_, operands, true);
+  const Fp8Sources sources = fp8_sources(id, inputs);
   if (sources.empty()) return;
-  Fp8Kept kept{pass_, static_cast<std::int32_t>(list().size())};
+  Fp8Kept& kept = fp8_leavers_.emplace_back(Fp8Kept{pass_, static_cast<std::int32_t>(list().size())});
+  const auto find_largest = [&](Fp8Kept& left, const std::vector<Fp8Operand>& of) {
+    touch(compute, {fp8_largest(left), false, false});
+    kernel.read_bytes -= elements_of(of) * size_bytes(in_.plan.compute_dtype);
+  };
+  fp8_kept_[sources] = &kept;
   if (const auto maker = fp8_makers_.find(sources); maker != fp8_makers_.end()) {
-    kept.buffer = fp8_largest(maker->second);
-    touch(compute, {kept.buffer, false, false});
-    kernel.read_bytes -= elements_of(operands) * size_bytes(in_.plan.compute_dtype);
+    find_largest(*maker->second, inputs);
+    fp8_kept_[sources] = maker->second;
   }
-  if (graph_[id].kind == OpKind::kMatmulGradInput && weight_gradient_follows(id, operands)) {
-    kept.copies = true;
-    kept.buffer = add_fp8_buffer(compute, ".fp8_kept", kFp8LargestBytes + copy_bytes(operands));
-    touch(compute, {kept.buffer, false, true});
-    kernel.written_bytes += elements_of(operands) * size_bytes(DType::kFp8);
+  if (graph_[id].kind == OpKind::kMatmul) {
+    if (pass_ == PassKind::kForward) fp8_weights_[weights.front().tensor] = &kept;
+    return;
   }
-  fp8_kept_[sources] = kept;
+  if (const auto forward = fp8_weights_.find(weights.front().tensor); forward != fp8_weights_.end()) {
+    find_largest(*forward->second, weights);
+  }
+  if (!weight_gradient_follows(id, inputs)) return;
+  kept.copies = true;
+  kept.buffer = add_fp8_buffer(compute, ".fp8_kept", kFp8LargestBytes + copy_bytes(inputs));
+  touch(compute, {kept.buffer, false, true});
+  kernel.written_bytes += elements_of(inputs) * size_bytes(DType::kFp8);
+  fp8_kept_[sources] = &kept;
 }
 
-// Bytes of memory that the product needs no more.
-std::int64_t StageBuilder::take_fp8_kept(OpId id, const std::vector<Fp8Operand>& operands,
-                                         TemplateInstruction& compute, Kernel& kernel) {
-  const auto found = fp8_kept_.find(fp8_sources(id, operands));
-  if (found == fp8_kept_.end()) return 0;
-  Fp8Kept& kept = found->second;
-  touch(compute, {fp8_largest(kept), false, false});
+// What a weight's gradient has of matrices from before. Its memory is for copies of all: where its
+// projections are packed otherwise than the input's gradient's are, it makes its own.
+void StageBuilder::take_fp8_kept(OpId id, const std::vector<Fp8Operand>& operands,
+                                 TemplateInstruction& compute, Kernel& kernel) {
+  const Fp8Sources sources = fp8_sources(id, operands);
+  Fp8Kept* kept = nullptr;
+  for (auto* const known : {&fp8_kept_, &fp8_makers_}) {
+    const auto found = known->find(sources);
+    if (found != known->end() && kept == nullptr) kept = found->second;
+  }
+  if (kept == nullptr) return;
+  touch(compute, {fp8_largest(*kept), false, false});
   const std::int64_t elements = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
   kernel.read_bytes -= elements * width;
-  if (!kept.copies) return 0;
+  if (!kept->copies) return;
   // A bias's gradient reads them as they are.
   if (!graph_[id].attributes.bias) kernel.read_bytes -= elements * width;
   kernel.written_bytes -= elements * size_bytes(DType::kFp8);
-  return copy_bytes(operands);
 }
 
 }  // namespace orrery

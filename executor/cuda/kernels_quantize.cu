@@ -194,9 +194,14 @@ __device__ __forceinline__ void tile_out(const std::uint32_t* tile, const TilePl
   }
 }
 
+// Blocks that a multiprocessor holds at once; registers for both copies leave room for fewer.
+constexpr int kBlocks = 2048 / kThreads;
+template <bool kBoth>
+constexpr int kTurnedBlocks = kBoth ? 6 : kBlocks;
+
 // Turned, and as it lies too if `kBoth`.
 template <bool kBoth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kTurnedBlocks<kBoth>)
     quantize_turned_kernel(const Matrix matrix, std::int64_t rows, std::int64_t width, const Largest largest,
                            const Format format, std::byte* to, std::byte* turned) {
   __shared__ alignas(16) std::uint32_t tile[kTileColumns * kColumnWords];
@@ -212,11 +217,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Blocks that are there at once.
-int resident_blocks() { return multiprocessors() * (2048 / kThreads); }
-
-int blocks_for(std::int64_t work) {
-  return static_cast<int>(std::min<std::int64_t>(work, resident_blocks()));
+// As many as are there at once or fewer, each with as much work, as far as that goes.
+int blocks_for(std::int64_t work, int of_multiprocessor = kBlocks) {
+  const std::int64_t rounds = divide_up(work, std::int64_t{multiprocessors()} * of_multiprocessor);
+  return static_cast<int>(divide_up(work, rounds));
 }
 int partials_of(const device::Quantize& q) {
   return blocks_for(divide_up(q.rows * q.width, std::int64_t{kVector} * kUnroll * kThreads));
@@ -256,8 +260,10 @@ void launch(const device::Quantize& q, const std::byte*, std::byte* workspace, S
     const int blocks = blocks_for(divide_up(q.rows * q.width, std::int64_t{kStored} * kThreads));
     quantize_kernel<<<blocks, kThreads, 0, stream>>>(matrix, vectors, largest, format, q.to);
   } else {
-    const int blocks = blocks_for(divide_up(q.rows, kTileRows) * divide_up(q.width, kTileColumns));
-    const auto kernel = q.to != nullptr ? quantize_turned_kernel<true> : quantize_turned_kernel<false>;
+    const bool both = q.to != nullptr;
+    const int blocks = blocks_for(divide_up(q.rows, kTileRows) * divide_up(q.width, kTileColumns),
+                                  both ? kTurnedBlocks<true> : kTurnedBlocks<false>);
+    const auto kernel = both ? quantize_turned_kernel<true> : quantize_turned_kernel<false>;
     kernel<<<blocks, kThreads, 0, stream>>>(matrix, q.rows, q.width, largest, format, q.to, q.turned);
   }
   check_launch("quantize");

@@ -134,9 +134,8 @@ class Quantizer {
 
   void make(Quantize& copy, bool turned) {
     const std::int64_t elements = copy.rows * copy.width;
-    const bool keeps = largest_ != nullptr && operands_.inputs.count(copy.x.data) > 0;
-    if (keeps) copy.largest = largest_++;
-    const bool twice = keeps && !turned && kept_.has(copy_bytes(elements));
+    if (largest_ != nullptr) copy.largest = largest_++;
+    const bool twice = operands_.inputs.count(copy.x.data) > 0 && !turned && kept_.has(copy_bytes(elements));
     (turned ? copy.turned : copy.to) = own_.take(elements);
     if (twice) copy.turned = kept_.take(elements);
     copy.scale = reinterpret_cast<float*>((twice ? kept_ : own_).take(kAlignment));

@@ -178,6 +178,27 @@ TEST_CASE("steps with FP8 products lose about what the host does in bf16", "[exe
     plan.settings.recompute = Recompute::kFull;
     CHECK(check(plan) == hashes[0]);
   }
+  for (const std::int32_t zero : {1, 2, 3}) {
+    INFO("dp 2, ZeRO " << zero);
+    PlanShorthand plan = fp8_plan(1);
+    plan.dp = 2;
+    plan.settings.zero_stage = zero;
+    check(plan);
+  }
+  for (const bool sequence : {false, true}) {
+    INFO("tp 2, sequence " << sequence);
+    PlanShorthand plan = fp8_plan(1);
+    plan.tp = 2;
+    plan.settings.sequence_parallel = sequence;
+    check(plan);
+  }
+  {
+    INFO("some tensors again");
+    PlanShorthand plan = fp8_plan(1);
+    plan.settings.recompute = Recompute::kTensors;
+    plan.settings.recompute_tensors = {"norms"};
+    check(plan);
+  }
   {
     INFO("zero bubbles");
     PlanShorthand plan = fp8_plan(2);

@@ -97,14 +97,14 @@ TEST_CASE("FP8 products' kernels and memory have their operands' copies", "[plan
   check("qkv.l1.m0", input + 3 * weights, input + weights);
   CHECK(bytes("norm1.l1.m0", ".fp8_largest") == kLargest);
   CHECK(bytes("qkv.l1.m0", ".fp8") == input + weights + 4 * kScale);
-  CHECK(bytes("qkv.l1.m0", ".fp8_largest") == kLargest);
+  CHECK(bytes("qkv.l1.m0", ".fp8_largest") == 2 * kLargest);  // The norm's, and its own for the gradient.
   // The gradients' second copies are for the weights' gradients.
-  check("qkv.grad_input.l1.m0", 3 * (gradients + weights), 2 * gradients + weights);
+  check("qkv.grad_input.l1.m0", 3 * gradients + weights, 2 * gradients + weights);
   CHECK(bytes("qkv.grad_input.l1.m0", ".fp8") == gradients + weights + 6 * kScale);
   CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_kept") == kLargest + gradients + 3 * kScale);
   // The input once, then copies: of gradients those alone.
   check("qkv.grad_weight.l1.m0", input + gradients - 2 * gradients, input);
-  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8") == input + kScale);
+  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8") == input + gradients + 4 * kScale);
   CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_kept") == kLargest + gradients + 3 * kScale);
   CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_largest") == kLargest);
 }
@@ -119,7 +119,7 @@ TEST_CASE("weights' gradients that are put off copy gradients again, by their la
     return bytes_of(of.program, find(of.program, name), ending);
   };
   CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_kept") == 0);
-  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_largest") == kLargest);
+  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_largest") == 2 * kLargest);  // Its own, and the forward's.
   CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_largest") == 2 * kLargest);
   CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8") == input + gradients + 4 * kScale);
 }

@@ -247,6 +247,30 @@ void rotations(Table& table, const Model& m) {
   table.add("rope_grad of packed q, k", shape, bytes, [&](Arena& arena) { return rotation(arena, true); });
 }
 
+// Copies for FP8 products, with and without a search for the largest element.
+void quantized(Table& table, const Model& m) {
+  const std::int64_t n = m.tokens * m.ffn;
+  const std::string shape = fmt::format("{} x {}", m.tokens, m.ffn);
+  for (const bool known : {false, true}) {
+    for (const int ways : {1, 2, 3}) {
+      const bool straight = ways != 2, turned = ways != 1;
+      const std::int64_t bytes = (known ? 2 : 4) + (straight ? 1 : 0) + (turned ? 1 : 0);
+      const std::string name = ways == 1 ? "quantize" : ways == 2 ? "quantize turned" : "quantize both ways";
+      table.add(name + (known ? ", largest known" : ""), shape, bytes * n, [=](Arena& arena) {
+        const auto floats = [&] { return reinterpret_cast<float*>(arena.array(1, DType::kFp32).data); };
+        device::Quantize copy;
+        copy.rows = m.tokens, copy.width = copy.stride = m.ffn;
+        copy.x = arena.array(n, kType);
+        if (straight) copy.to = arena.take(n);
+        if (turned) copy.turned = arena.take(n);
+        copy.scale = floats();
+        if (known) copy.known_largest = floats();
+        return ready(arena, copy);
+      });
+    }
+  }
+}
+
 void tables(Table& table, const Model& m) {
   const std::int64_t n = m.tokens * m.width;
   for (const std::int64_t vocab : {std::int64_t{256}, m.vocab}) {
@@ -331,6 +355,7 @@ int measure_all() {
     norms(table, m);
     elements(table, m);
     rotations(table, m);
+    quantized(table, m);
     tables(table, m);
   }
   state(table);
