@@ -46,13 +46,20 @@ std::int32_t StageBuilder::add_fp8_buffer(const TemplateInstruction& writer, con
   return static_cast<std::int32_t>(std::ssize(stage_.microbatch_buffers) - 1);
 }
 
-// Norms and gates leave the largest element of what they make; gates' gradients that of both, side by side.
+// Norms, gates and their gradients leave the largest element of what they make: gates' gradients that of
+// both, side by side, norms' that of the sum with what came before, where they make it.
 void StageBuilder::note_fp8_maker(const Launch& launch) {
   if (in_.plan.fp8 == Fp8::kNone) return;
+  const auto ends_norm_gradient = [&](OpId id) {
+    return graph_[launch.ops.front()].kind == OpKind::kNormGrad && id == launch.ops.back();
+  };
   for (const OpId id : launch.ops) {
     const Op& op = graph_[id];
     const bool two = op.kind == OpKind::kGatedGrad;
-    if (op.kind != OpKind::kNorm && op.kind != OpKind::kGated && !(two && in_.kernels.packed)) continue;
+    if (op.kind != OpKind::kNorm && op.kind != OpKind::kGated && !ends_norm_gradient(id) &&
+        !(two && in_.kernels.packed)) {
+      continue;
+    }
     Fp8Sources made = {places_.at(op.outputs[0].value).buffer};
     if (two) made.push_back(places_.at(op.outputs[1].value).buffer);
     fp8_makers_[made] = &fp8_leavers_.emplace_back(Fp8Kept{pass_, static_cast<std::int32_t>(list().size())});

@@ -135,7 +135,10 @@ class HeldGrad {
       }
       dx.at[i] = fmaf(scale, whole, fmaf(along, off, residual.at[i]));
     }
-    if (inside) store(a.dx + row * a.width + column, dx);
+    if (!inside) return;
+#pragma unroll
+    for (int i = 0; i < N; ++i) largest = fmaxf(largest, fabsf(dx.at[i]));
+    store(a.dx + row * a.width + column, dx);
   }
 
   // Adds up a column's sums of all groups, in order, into the block's row of `partials`, if any.
@@ -156,6 +159,7 @@ class HeldGrad {
   }
 
   Floats<N> dweight = {}, dbias = {};
+  float largest = 0;  // Of dx.
 
  private:
   // (x − mean)², w dy (x − mean)
@@ -196,6 +200,7 @@ __global__ void __launch_bounds__(held_warps(kLayer) * kWarp, 1)
   }
   held.finish(held.dweight, dweight);
   if constexpr (kLayer) held.finish(held.dbias, dbias);
+  if (a.largest != nullptr) raise_largest<T, Held::kThreads / kWarp>(held.largest, shared, a.largest);
 }
 
 template <class T, int kWarps, bool kLayer>

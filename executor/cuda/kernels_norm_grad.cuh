@@ -10,6 +10,7 @@ template <class T>
 struct GradArrays {
   const T *x, *weight, *dy, *residual;  // weight, residual: or none.
   T* dx;
+  float* largest;  // Of dx, or none.
   std::int64_t rows;
   int width;
   float epsilon;
@@ -22,6 +23,7 @@ GradArrays<T> grad_arrays(const device::NormGrad& n) {
           typed<const T>(n.dy.data),
           typed<const T>(n.residual.data),
           typed<T>(n.dx.data),
+          n.largest,
           n.rows,
           static_cast<int>(n.width),
           n.epsilon};

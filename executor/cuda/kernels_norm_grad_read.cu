@@ -52,6 +52,7 @@ __global__ void __launch_bounds__(kReadThreads)
   const float level = layer ? block_sum<kWarps>(all, shared) / count : 0.0f;
   const float scale = rsqrtf(squares / count + a.epsilon), along = dot * scale / count;
   if (threadIdx.x == 0) statistics[blockIdx.x] = make_float2(mean, scale);
+  float most = 0;
   for (int c = first; c < a.width; c += kStride) {
     const Floats<N> x = load<N>(a.x + begin + c), d = scaled(c);
     Floats<N> result = {};
@@ -60,9 +61,11 @@ __global__ void __launch_bounds__(kReadThreads)
     for (int i = 0; i < N; ++i) {
       const float normed = (x.at[i] - mean) * scale;
       result.at[i] = fmaf(scale, fmaf(-normed, along, d.at[i] - level), result.at[i]);
+      most = fmaxf(most, fabsf(result.at[i]));
     }
     store(a.dx + begin + c, result);
   }
+  if (a.largest != nullptr) raise_largest<T, kWarps>(most, shared, a.largest);
 }
 
 template <class T>

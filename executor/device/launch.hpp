@@ -107,7 +107,7 @@ struct AttentionMerge {
 // ---- Rows.
 
 enum class NormKind : std::uint8_t { kRms, kLayer };
-// Norms and gates raise a number to the largest |y| that they write; or none.
+// Norms, gates and their gradients raise a number to the largest |y| that they write; or none.
 
 // sum = x + residual;  y = norm(sum) · weight + bias. Without a residual there is no sum.
 struct Norm {
@@ -124,6 +124,7 @@ struct NormGrad {
   float epsilon = 1e-5f;
   Array x, weight, dy, residual, dx;  // T; weight, residual: or none.
   Array dweight, dbias;               // Any floating-point type; or none.
+  float* largest = nullptr;           // Of dx.
   bool accumulate = false;            // dweight and dbias are added into.
 };
 // Rotates dimension i of each head with i + rotated/2, for i < rotated/2, by position · theta^(−2i/rotated);

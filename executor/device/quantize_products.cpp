@@ -41,6 +41,9 @@ std::optional<Quantize> leave(Launch& launch, float* largest) {
   if (auto* const norm = std::get_if<Norm>(&launch)) {
     norm->largest = largest;
     made.x = norm->y, made.width = norm->rows * norm->width;
+  } else if (auto* const of_norm = std::get_if<NormGrad>(&launch)) {
+    of_norm->largest = largest;
+    made.x = of_norm->dx, made.width = of_norm->rows * of_norm->width;
   } else if (auto* const gated = std::get_if<Gated>(&launch)) {
     gated->largest = largest;
     made.x = gated->y, made.width = gated->elements;

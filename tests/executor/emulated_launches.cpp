@@ -272,7 +272,10 @@ void perform_kind(const NormGrad& x) {
       dx.push_back(of.scale * (d(c) - level - normed(c) * along) +
                    (x.residual ? read(x.residual, r * x.width + c) : 0));
     }
-    for (std::int64_t c = 0; c < x.width; ++c) write(x.dx, r * x.width + c, dx[static_cast<std::size_t>(c)]);
+    for (std::int64_t c = 0; c < x.width; ++c) {
+      write(x.dx, r * x.width + c, dx[static_cast<std::size_t>(c)]);
+      raise(x.largest, x.dx, r * x.width + c);
+    }
   }
   for (std::int64_t c = 0; c < x.width; ++c) {
     if (x.dweight) put(x.dweight, c, dweight[static_cast<std::size_t>(c)], x.accumulate);

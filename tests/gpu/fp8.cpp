@@ -232,6 +232,17 @@ TEST_CASE("norms and gates raise a number to their largest element", "[gpu][fp8]
       norm.largest = reinterpret_cast<float*>(largest.data);
       of.run(norm);
       check(of.values(norm.y), of.values(largest)[0], before);
+      DeviceCase backward;
+      device::NormGrad grad;
+      grad.rows = kRows, grad.width = width;
+      grad.x = backward.input(numbers(n, DType::kBf16, 1, 3), DType::kBf16);
+      grad.dy = backward.input(numbers(n, DType::kBf16, 2, 3), DType::kBf16);
+      grad.residual = backward.input(numbers(n, DType::kBf16, 3, 3), DType::kBf16);
+      grad.dx = backward.output(n, DType::kBf16);
+      const device::Array of_dx = backward.changed({before}, DType::kFp32);
+      grad.largest = reinterpret_cast<float*>(of_dx.data);
+      backward.run(grad);
+      check(backward.values(grad.dx), backward.values(of_dx)[0], before);
     }
     for (const std::int64_t elements : {64 * 1024, 1000, 13}) {
       INFO("gates of " << elements << ", before " << before);
