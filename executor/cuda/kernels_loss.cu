@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// ---- Both at once. What fits of a row stays in shared memory, as 16-byte vectors that the thread which has
-// read one reads again; the rest is read a second time, which the cache has.
+// ---- Both at once: a row stays in shared memory, as 16-byte vectors that the thread which has read one
+// reads again. Where a multiprocessor has no room for two rows, one kernel after the other is quicker.
 
 // What a multiprocessor has for its blocks, less what each needs beside.
 constexpr int kMostShared = 222 * 1024;
@@ -190,11 +190,11 @@ __device__ __forceinline__ void add_real(Exponentials& seen, const Floats<N>& x,
   }
 }
 
-// REQUIRES: whole vectors, which lie at multiples of 16 bytes, as the gradient's do. `kept`: how many stay.
+// REQUIRES: whole vectors, which lie at multiples of 16 bytes, as the gradient's do.
 template <class T, int kThreads, int kBlocks, int kUnroll>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    cross_entropy_both_kernel(const T* logits, T* dlogits, Labels labels, int vocab, int real, int kept,
-                              float weight, float* lse, double* losses) {
+    cross_entropy_both_kernel(const T* logits, T* dlogits, Labels labels, int vocab, int real, float weight,
+                              float* lse, double* losses) {
   constexpr int N = kWide<T>;
   using Vector = Packed<T, N>;
   extern __shared__ std::byte memory[];
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
   Exponentials seen;
   const auto see = [&](int i, const Vector& x) {
-    if (i < kept) vectors[i] = x;
+    vectors[i] = x;
     add_real<N>(seen, unpack<N>(x), i * N, real);
   };
   int i = thread;
@@ -228,9 +228,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
   const GradOfRow<T> grad(dlogits + token * vocab, of_row, weight, label, vocab, real);
 #pragma unroll kUnroll
-  for (i = thread; i < kept; i += kThreads) grad.template write<N>(i * N, vectors[i]);
-#pragma unroll kUnroll
-  for (; i < count; i += kThreads) grad.template write<N>(i * N, load_packed<N>(row + i * N));
+  for (i = thread; i < count; i += kThreads) grad.template write<N>(i * N, vectors[i]);
 }
 
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 30;
@@ -245,10 +243,12 @@ std::int64_t real_of(std::int64_t real, std::int64_t vocab) {
   return real < 0 ? 0 : (real < vocab ? real : vocab);
 }
 
+std::int64_t row_bytes(const device::CrossEntropy& c) { return c.vocab * size_bytes(c.logits.dtype); }
+
 // Whether one kernel does both; else one does after the other.
 bool takes_rows(const device::CrossEntropy& c) {
   const std::int64_t vector = 16 / size_bytes(c.logits.dtype);
-  return c.dlogits && c.vocab % vector == 0 && c.vocab <= kMostEntries &&
+  return c.dlogits && c.vocab % vector == 0 && row_bytes(c) <= kMostShared / 2 &&
          all_aligned({c.logits.data, c.dlogits.data});
 }
 
@@ -256,25 +256,20 @@ template <class T, int kThreads, int kBlocks, int kUnroll>
 void launch_rows(const device::CrossEntropy& c, double* losses, Stream stream) {
   const auto kernel = cross_entropy_both_kernel<T, kThreads, kBlocks, kUnroll>;
   const auto vocab = static_cast<int>(c.vocab);
-  const int kept = std::min(vocab / kWide<T>, kMostShared / 16);
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared);
-  kernel<<<static_cast<unsigned>(c.tokens), kThreads, static_cast<std::size_t>(kept) * 16, stream>>>(
+  kernel<<<static_cast<unsigned>(c.tokens), kThreads, static_cast<std::size_t>(row_bytes(c)), stream>>>(
       typed<const T>(c.logits.data), typed<T>(c.dlogits.data), labels_of(c.labels, c.first_entry), vocab,
-      static_cast<int>(real_of(c.real, c.vocab)), kept, static_cast<float>(1 / c.tokens_of_mean), c.lse,
-      losses);
+      static_cast<int>(real_of(c.real, c.vocab)), static_cast<float>(1 / c.tokens_of_mean), c.lse, losses);
 }
 
 // As many rows at a time as shared memory has room for: one reads while another writes.
 void launch_both(const device::CrossEntropy& c, double* losses, Stream stream) {
   with_type(c.logits.dtype, "cross_entropy", [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    const std::int64_t bytes = c.vocab * size_bytes(c.logits.dtype);
-    if (bytes <= kMostShared / 3) {
+    if (row_bytes(c) <= kMostShared / 3) {
       launch_rows<T, 512, 3, 4>(c, losses, stream);
-    } else if (bytes <= kMostShared / 2) {
-      launch_rows<T, 1024, 2, 2>(c, losses, stream);
     } else {
-      launch_rows<T, 1024, 1, 4>(c, losses, stream);
+      launch_rows<T, 1024, 2, 2>(c, losses, stream);
     }
   });
   check_launch("cross_entropy with its gradient");
