@@ -149,8 +149,8 @@ class GradOfRow {
   int label_, real_;
 };
 
-// Blocks go over memory in its order, some of a row each: as a copy does it. `wide`: whole vectors, which lie
-// at multiples of 16 bytes.
+// Blocks go over memory in its order, some of a row each: as a copy does it. N > 1: whole vectors, which
+// lie at multiples of 16 bytes.
 constexpr int kGradUnroll = 4;
 
 template <class T, int N>

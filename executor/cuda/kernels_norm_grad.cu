@@ -1,7 +1,7 @@
 // Gradients of norms, in one pass over memory: a group of full warps holds a row, one 16-byte access of each
 // array to a thread, while the next row is on its way. A block on each multiprocessor goes over rows and
-// keeps their sums for the weight and the bias in registers. What limits it is instructions, so that an
-// element takes few. Rows that don't fit are left to kernels_norm_grad_read.cu.
+// keeps their sums for the weight and the bias in registers. Instructions seem to limit it more than
+// memory does, so that an element takes few. Rows that don't fit are left to kernels_norm_grad_read.cu.
 
 #include "executor/cuda/kernels_norm_grad.cuh"
 

@@ -50,15 +50,23 @@ void OpLowering::positions() {
   emit(AddPositionsGrad{batch, sequence, width, at(view_.positions), in(0), out(0)});
 }
 
-void OpLowering::norm() {
+// What a norm and its gradient have alike.
+template <class Kind>
+Kind OpLowering::norm_rows() const {
   const OpAttributes& attributes = op_.attributes;
-  Norm norm;
+  Kind norm;
   norm.kind = norm_kind(attributes.norm);
   norm.width = attributes.weight ? count(1) : last(0);
   norm.rows = count(0) / norm.width;
   norm.epsilon = static_cast<float>(attributes.epsilon);
   norm.x = in(0);
   norm.weight = in_or_none(attributes.weight, 1);
+  return norm;
+}
+
+void OpLowering::norm() {
+  const OpAttributes& attributes = op_.attributes;
+  auto norm = norm_rows<Norm>();
   norm.bias = in_or_none(attributes.bias, 2);
   norm.y = out(0);
   emit(norm);
@@ -66,13 +74,7 @@ void OpLowering::norm() {
 
 void OpLowering::norm_grad() {
   const OpAttributes& attributes = op_.attributes;
-  NormGrad norm;
-  norm.kind = norm_kind(attributes.norm);
-  norm.width = attributes.weight ? count(1) : last(0);
-  norm.rows = count(0) / norm.width;
-  norm.epsilon = static_cast<float>(attributes.epsilon);
-  norm.x = in(0);
-  norm.weight = in_or_none(attributes.weight, 1);
+  auto norm = norm_rows<NormGrad>();
   norm.dy = in(attributes.weight ? 2 : 1);
   norm.dx = out(0);
   norm.dweight = out_or_none(attributes.weight, 1);

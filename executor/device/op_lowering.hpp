@@ -60,6 +60,8 @@ class OpLowering {
 
   void embedding();
   void positions();
+  template <class Kind>
+  Kind norm_rows() const;
   void norm();
   void norm_grad();
   void rope();

@@ -210,7 +210,7 @@ TEST_CASE("FP8 copies are a host loop's bit by bit", "[gpu][fp8]") {
   check_quantize(3, 48, 0, {}, false, 2);
 }
 
-TEST_CASE("norms and gates raise a number to their largest element", "[gpu][fp8]") {
+TEST_CASE("norms, gates and their gradients raise a number to their largest element", "[gpu][fp8]") {
   if (!have_gpu()) return;
   const auto check = [](const Values& written, double found, double before) {
     double most = before;
