@@ -40,10 +40,19 @@ enum class KernelKind : std::uint8_t {
 };
 std::string_view to_string(KernelKind kind);
 
+// How a product of kFp8 matrices is worked out (planner/fp8.hpp says of which).
+struct Fp8Arithmetic {
+  bool blocks = false;  // Operands have a scale for each 128 elements or 128 × 128; else one.
+  bool e5m2 = false;    // Gradients are E5M2; else E4M3, as all else.
+  bool fast = false;    // Tensor cores hold sums in fewer bits than fp32 has.
+  bool operator==(const Fp8Arithmetic&) const = default;
+};
+
 struct Kernel {
   LabelId label;
   KernelKind kind = KernelKind::kElementwise;
   DType dtype = DType::kBf16;
+  Fp8Arithmetic fp8 = {};  // Of kMatmul with kFp8; otherwise unused.
   // kMatmul: D[m,n] = A[m,k] · B[k,n], `batch` times. Attention: m queries, n keys, k head
   // dimension, batch = sequences × query heads. Otherwise unused.
   std::int64_t m = 0, n = 0, k = 0, batch = 1;

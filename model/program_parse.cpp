@@ -167,6 +167,12 @@ void ProgramParser::read_kernel() {
   while (in_.peek().kind == TokenKind::kWord) {
     if (in_.peek_second().text == "=") {
       read_kernel_field(kernel);
+    } else if (kernel.dtype == DType::kFp8 && in_.accept_word("blocks")) {
+      kernel.fp8.blocks = true;
+    } else if (kernel.dtype == DType::kFp8 && in_.accept_word("e5m2")) {
+      kernel.fp8.e5m2 = true;
+    } else if (kernel.dtype == DType::kFp8 && in_.accept_word("fast")) {
+      kernel.fp8.fast = true;
     } else {
       kernel.dtype = read_enum<DType>("number format");
     }

@@ -304,6 +304,12 @@ void check_settings(const Plan& plan, const Graph& graph, Faults& faults) {
     faults.push_back(fmt::format("plan.fp8: {} makes copies of bf16; plan.precision is {}: use bf16",
                                  to_string(plan.fp8), to_string(plan.compute_dtype)));
   }
+  if (plan.fp8 == Fp8::kBlock && plan.fp8_format != Fp8Format::kE4m3) {
+    faults.push_back(
+        fmt::format("plan.fp8_format: {} has one scale for each operand; plan.fp8 is block: use "
+                    "e4m3, or plan.fp8: tensor",
+                    to_string(plan.fp8_format)));
+  }
   for (const Dim& dim : graph.dims) {
     if (dim.role == DimRole::kPositions && plan.sequence > dim.size) {
       faults.push_back(fmt::format("sequence: {} tokens, but the model's learned position table ends at {}",

@@ -1,6 +1,7 @@
 #include "planner/fp8.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace orrery {
 namespace {
@@ -40,6 +41,24 @@ bool fits(const Contraction& product) {
          product.k % kMultiple == 0;
 }
 
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t aligned(std::int64_t bytes) { return divide_up(bytes, kAlignment) * kAlignment; }
+
+// By sizes of the product that make up the operand, whichever of them is summed over.
+std::int64_t block_scales(const Contraction& product, std::int64_t elements, bool of_weights) {
+  constexpr std::int64_t kBlock = 128, kPadded = 4;  // Of a row of 128 × 128 blocks, how many scales.
+  std::int64_t most = 1;
+  for (const auto& [outer, inner] :
+       {std::pair(product.m, product.k), std::pair(product.k, product.m), std::pair(product.n, product.k),
+        std::pair(product.k, product.n), std::pair(product.m, product.n), std::pair(product.n, product.m)}) {
+    if (outer * inner != elements) continue;
+    const std::int64_t blocks = divide_up(inner, kBlock);
+    most = std::max(
+        most, of_weights ? divide_up(outer, kBlock) * divide_up(blocks, kPadded) * kPadded : outer * blocks);
+  }
+  return most;
+}
+
 }  // namespace
 
 std::vector<Fp8Operand> fp8_operands(const Graph& graph, const Plan& plan, const Sharding& sharding,
@@ -53,13 +72,29 @@ std::vector<Fp8Operand> fp8_operands(const Graph& graph, const Plan& plan, const
   }
   std::vector<Fp8Operand> operands;
   for (std::size_t i = 0; i < matrices.inputs; ++i) {
-    operands.push_back({op.inputs[i], element_count(graph, op.inputs[i], sharding.sizes(id))});
+    Fp8Operand operand{op.inputs[i], element_count(graph, op.inputs[i], sharding.sizes(id))};
+    if (plan.fp8 == Fp8::kBlock) {
+      const bool of_weights = graph[operand.tensor].kind == TensorKind::kParameter;
+      for (std::size_t p = 0; p < matrices.products; ++p) {
+        const Contraction product = contraction(graph, op, p, sharding.sizes(id));
+        operand.scales = std::max(operand.scales, block_scales(product, operand.elements, of_weights));
+      }
+    }
+    operands.push_back(operand);
   }
   return operands;
 }
 
-std::int64_t fp8_copy_bytes(std::int64_t elements) {
-  return (elements + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
+Fp8Arithmetic fp8_arithmetic(const Plan& plan, OpKind kind) {
+  if (plan.fp8 == Fp8::kBlock) return {.blocks = true};
+  const bool gradient = kind != OpKind::kMatmul;
+  return {.e5m2 = gradient && plan.fp8_format == Fp8Format::kHybrid,
+          .fast = plan.fp8_fast_sums == Fp8FastSums::kAll ||
+                  (plan.fp8_fast_sums == Fp8FastSums::kForward && !gradient)};
+}
+
+std::int64_t fp8_copy_bytes(const Fp8Operand& operand) {
+  return aligned(operand.elements) + aligned(operand.scales * size_bytes(DType::kFp32));
 }
 
 }  // namespace orrery

@@ -16,7 +16,25 @@ std::string_view to_string(Recompute recompute) {
 
 std::string_view to_string(GradientSum sum) { return sum == GradientSum::kOrdered ? "ordered" : "native"; }
 
-std::string_view to_string(Fp8 fp8) { return fp8 == Fp8::kTensor ? "tensor" : "none"; }
+std::string_view to_string(Fp8 fp8) {
+  switch (fp8) {
+    case Fp8::kNone: return "none";
+    case Fp8::kTensor: return "tensor";
+    case Fp8::kBlock: return "block";
+  }
+  return "";
+}
+
+std::string_view to_string(Fp8Format format) { return format == Fp8Format::kHybrid ? "hybrid" : "e4m3"; }
+
+std::string_view to_string(Fp8FastSums sums) {
+  switch (sums) {
+    case Fp8FastSums::kNone: return "none";
+    case Fp8FastSums::kForward: return "forward";
+    case Fp8FastSums::kAll: return "all";
+  }
+  return "";
+}
 
 std::string_view to_string(ContextForm form) {
   switch (form) {

@@ -40,9 +40,16 @@ enum class GradientSum : std::uint8_t { kNative, kOrdered };
 std::string_view to_string(GradientSum sum);
 
 // What a layer's products run in (planner/fp8.hpp). kNone: the compute type. kTensor: FP8, one scale for each
-// operand.
-enum class Fp8 : std::uint8_t { kNone, kTensor };
+// operand. kBlock: FP8, a scale for each 1 × 128 of activations and gradients and each 128 × 128 of weights.
+enum class Fp8 : std::uint8_t { kNone, kTensor, kBlock };
 std::string_view to_string(Fp8 fp8);
+// Of gradients in FP8; activations and weights are E4M3. kHybrid: E5M2.
+enum class Fp8Format : std::uint8_t { kE4m3, kHybrid };
+std::string_view to_string(Fp8Format format);
+// Whose sums tensor cores may hold in fewer bits than fp32 has, which is quicker: the forward's products, or
+// both gradients' too. Not of blocks, whose parts of a sum are added in fp32.
+enum class Fp8FastSums : std::uint8_t { kNone, kForward, kAll };
+std::string_view to_string(Fp8FastSums sums);
 
 // A half-open interval of the Graph's blocks (0 the embedding, 1 … L the layers, L + 1 the head). It may be
 // empty.
@@ -100,6 +107,8 @@ struct Plan {
   DType gradient_dtype = DType::kFp32;  // Accumulated and reduced in this type.
   GradientSum gradient_sum = GradientSum::kNative;
   Fp8 fp8 = Fp8::kNone;
+  Fp8Format fp8_format = Fp8Format::kE4m3;
+  Fp8FastSums fp8_fast_sums = Fp8FastSums::kForward;
   std::int64_t bucket_bytes = 0;           // Gradient bucket; 0: one bucket per layer.
   bool overlap_gradient_reduce = true;     // Reduce a bucket as soon as its last gradient is there.
   bool overlap_parameter_gather = true;    // ZeRO-1: gather layer by layer under the next forward.

@@ -70,6 +70,7 @@ class StageBuilder {
   std::int32_t fp8_largest(Fp8Kept& of);
   void add_fp8_copies(OpId op, TemplateInstruction& compute, Kernel& kernel);
   std::int32_t add_fp8_buffer(const TemplateInstruction& writer, const char* what, std::int64_t bytes);
+  std::int64_t fp8_search_bytes(const std::vector<Fp8Operand>& operands) const;
   Fp8Sources fp8_sources(OpId op, const std::vector<Fp8Operand>& operands);
   bool weight_gradient_follows(OpId op, const std::vector<Fp8Operand>& gradients);
   void keep_fp8(OpId op, const std::vector<Fp8Operand>& operands, TemplateInstruction& compute,

@@ -1,7 +1,7 @@
 // Copies of operands for FP8 products: where they lie, what later instructions have of them, and what they
-// cost. A matrix's largest element is left by the launch that makes it, where that can, or else looked for
-// once, by the product that reads it first; the gradient's copies for the input's and the weight's gradient
-// are made together where those follow one another.
+// cost. With one scale for all of it, a matrix's largest element is left by the launch that makes it, where
+// that can, or else looked for once, by the product that reads it first; the gradient's copies for the
+// input's and the weight's gradient are made together where those follow one another.
 
 #include <algorithm>
 
@@ -28,7 +28,7 @@ std::int64_t elements_of(const std::vector<Fp8Operand>& operands) {
 
 std::int64_t copy_bytes(const std::vector<Fp8Operand>& operands) {
   std::int64_t sum = 0;
-  for (const Fp8Operand& operand : operands) sum += fp8_copy_bytes(operand.elements);
+  for (const Fp8Operand& operand : operands) sum += fp8_copy_bytes(operand);
   return sum;
 }
 
@@ -49,7 +49,7 @@ std::int32_t StageBuilder::add_fp8_buffer(const TemplateInstruction& writer, con
 // Norms, gates and their gradients leave the largest element of what they make: gates' gradients that of
 // both, side by side, norms' that of the sum with what came before, where they make it.
 void StageBuilder::note_fp8_maker(const Launch& launch) {
-  if (in_.plan.fp8 == Fp8::kNone) return;
+  if (in_.plan.fp8 != Fp8::kTensor) return;
   const auto ends_norm_gradient = [&](OpId id) {
     return graph_[launch.ops.front()].kind == OpKind::kNormGrad && id == launch.ops.back();
   };
@@ -105,13 +105,15 @@ bool StageBuilder::weight_gradient_follows(OpId op, const std::vector<Fp8Operand
 }
 
 // Memory for as long as the product runs, what it keeps, and the traffic of copies. Operands that aren't kept
-// from before are read twice, for their largest element and to be copied; products read the copies.
+// from before are read to be copied, and before that for their largest element, where there is one scale for
+// all; products read the copies.
 void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute, Kernel& kernel) {
   const std::vector<Fp8Operand> operands = fp8_operands(graph_, in_.plan, sharding_, id);
   if (operands.empty()) return;
   kernel.dtype = DType::kFp8;
-  const std::int64_t all = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
-  kernel.read_bytes += all * (width + size_bytes(DType::kFp8));
+  kernel.fp8 = fp8_arithmetic(in_.plan, graph_[id].kind);
+  const std::int64_t all = elements_of(operands);
+  kernel.read_bytes += all * size_bytes(DType::kFp8) + fp8_search_bytes(operands);
   kernel.written_bytes += all * size_bytes(DType::kFp8);
   if (graph_[id].kind == OpKind::kMatmulGradWeight) {
     take_fp8_kept(id, {operands.front()}, compute, kernel);
@@ -120,6 +122,11 @@ void StageBuilder::add_fp8_copies(OpId id, TemplateInstruction& compute, Kernel&
     keep_fp8(id, operands, compute, kernel);
   }
   touch(compute, {add_fp8_buffer(compute, ".fp8", copy_bytes(operands)), false, true});
+}
+
+// Read to find the largest elements.
+std::int64_t StageBuilder::fp8_search_bytes(const std::vector<Fp8Operand>& operands) const {
+  return in_.plan.fp8 == Fp8::kTensor ? elements_of(operands) * size_bytes(in_.plan.compute_dtype) : 0;
 }
 
 // What a forward or an input's gradient finds of its matrices and leaves of them.
@@ -132,15 +139,17 @@ void StageBuilder::keep_fp8(OpId id, const std::vector<Fp8Operand>& operands, Te
   Fp8Kept& kept = fp8_leavers_.emplace_back(Fp8Kept{pass_, static_cast<std::int32_t>(list().size())});
   const auto find_largest = [&](Fp8Kept& left, const std::vector<Fp8Operand>& of) {
     touch(compute, {fp8_largest(left), false, false});
-    kernel.read_bytes -= elements_of(of) * size_bytes(in_.plan.compute_dtype);
+    kernel.read_bytes -= fp8_search_bytes(of);
   };
-  fp8_kept_[sources] = &kept;
+  if (in_.plan.fp8 == Fp8::kTensor) fp8_kept_[sources] = &kept;
   if (const auto maker = fp8_makers_.find(sources); maker != fp8_makers_.end()) {
     find_largest(*maker->second, inputs);
     fp8_kept_[sources] = maker->second;
   }
   if (graph_[id].kind == OpKind::kMatmul) {
-    if (pass_ == PassKind::kForward) fp8_weights_[weights.front().tensor] = &kept;
+    if (pass_ == PassKind::kForward && in_.plan.fp8 == Fp8::kTensor) {
+      fp8_weights_[weights.front().tensor] = &kept;
+    }
     return;
   }
   if (const auto forward = fp8_weights_.find(weights.front().tensor); forward != fp8_weights_.end()) {
@@ -166,11 +175,11 @@ void StageBuilder::take_fp8_kept(OpId id, const std::vector<Fp8Operand>& operand
   }
   if (kept == nullptr) return;
   touch(compute, {fp8_largest(*kept), false, false});
-  const std::int64_t elements = elements_of(operands), width = size_bytes(in_.plan.compute_dtype);
-  kernel.read_bytes -= elements * width;
+  const std::int64_t elements = elements_of(operands);
+  kernel.read_bytes -= fp8_search_bytes(operands);
   if (!kept->copies) return;
   // A bias's gradient reads them as they are.
-  if (!graph_[id].attributes.bias) kernel.read_bytes -= elements * width;
+  if (!graph_[id].attributes.bias) kernel.read_bytes -= elements * size_bytes(in_.plan.compute_dtype);
   kernel.written_bytes -= elements * size_bytes(DType::kFp8);
 }
 

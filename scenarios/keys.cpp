@@ -92,6 +92,8 @@ const std::vector<SectionKeys>& scenario_sections() {
         "recompute",
         "precision",
         "fp8",
+        "fp8_format",
+        "fp8_fast_sums",
         "gradient_type",
         "reduction",
         "clip_gradients",

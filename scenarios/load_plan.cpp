@@ -97,7 +97,13 @@ void read_plan(const Section& file, Scenario& scenario) {
   read_recompute(section, settings);
   section.choice<DType>("precision", settings.compute_dtype,
                         {{"bf16", DType::kBf16}, {"fp16", DType::kFp16}, {"fp32", DType::kFp32}});
-  section.choice<Fp8>("fp8", settings.fp8, {{"none", Fp8::kNone}, {"tensor", Fp8::kTensor}});
+  section.choice<Fp8>("fp8", settings.fp8,
+                      {{"none", Fp8::kNone}, {"tensor", Fp8::kTensor}, {"block", Fp8::kBlock}});
+  section.choice<Fp8Format>("fp8_format", settings.fp8_format,
+                            {{"e4m3", Fp8Format::kE4m3}, {"hybrid", Fp8Format::kHybrid}});
+  section.choice<Fp8FastSums>(
+      "fp8_fast_sums", settings.fp8_fast_sums,
+      {{"none", Fp8FastSums::kNone}, {"forward", Fp8FastSums::kForward}, {"all", Fp8FastSums::kAll}});
   section.choice<DType>("gradient_type", settings.gradient_dtype,
                         {{"fp32", DType::kFp32}, {"bf16", DType::kBf16}, {"fp16", DType::kFp16}});
   section.choice<GradientSum>("reduction", settings.gradient_sum,

@@ -86,7 +86,10 @@ void settings_lines(Out out, const Plan& plan) {
   fmt::format_to(out, "  sequence_parallel: {}, zero: {}, recompute: {}, cuda_graphs: {}, kernel_set: {}\n",
                  plan.sequence_parallel, plan.zero_stage, describe_recompute(plan), plan.cuda_graphs,
                  plan.kernel_set);
-  if (plan.fp8 != Fp8::kNone) fmt::format_to(out, "  fp8: {}\n", to_string(plan.fp8));
+  if (plan.fp8 != Fp8::kNone) {
+    fmt::format_to(out, "  fp8: {}, fp8_format: {}, fp8_fast_sums: {}\n", to_string(plan.fp8),
+                   to_string(plan.fp8_format), to_string(plan.fp8_fast_sums));
+  }
   if (plan.zero_stage > 0 && plan.zero_group > 0) fmt::format_to(out, "  zero_group: {}\n", plan.zero_group);
   if (plan.zero_stage >= 3) {
     fmt::format_to(out, "  zero_prefetch: {}, zero_reshard: {}\n", plan.zero_prefetch, plan.zero_reshard);

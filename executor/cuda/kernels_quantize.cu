@@ -1,12 +1,11 @@
-// Copies of matrices in FP8, with the scale that follows from their largest element. Maxima don't depend on
+// Copies of matrices in FP8, with the scale that follows from their largest element (those with scales for
+// blocks: kernels_quantize_blocks.cu). Maxima don't depend on
 // their order, so that a launch repeats bit by bit.
-
-#include <cuda_fp8.h>
 
 #include <algorithm>
 
 #include "executor/cuda/kernels.hpp"
-#include "executor/cuda/kernels_device.cuh"
+#include "executor/cuda/kernels_quantize.cuh"
 
 namespace orrery::cuda {
 namespace {
@@ -77,9 +76,8 @@ struct Largest {
 
 // What elements are multiplied by; all threads of the block get it, and the first block writes its inverse.
 __device__ __forceinline__ float factor_of(const Largest& largest, const Format& format) {
-  constexpr float kLeast = 0x1p-100f;  // Of matrices of zeros; keeps factors finite.
   __shared__ float shared[kWarps];
-  float most = kLeast;
+  float most = kLeastLargest;
   for (int i = static_cast<int>(threadIdx.x); i < largest.count; i += kThreads)
     most = fmaxf(most, largest.parts[i]);
   most = block_max<kWarps>(most, shared);
@@ -89,15 +87,6 @@ __device__ __forceinline__ float factor_of(const Largest& largest, const Format&
   }
   return format.largest / most;
 }
-
-// Two of them, the first in the lower byte. Beyond the largest number of the format it is that number.
-__device__ __forceinline__ std::uint32_t pair_of(float first, float second, __nv_fp8_interpretation_t kind) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, kind);
-}
-
-struct alignas(16) Sixteen {
-  std::uint32_t word[4];
-};
 
 // Copies begin at the matrix's end, which the search for the largest element has just left in the cache.
 
@@ -132,16 +121,6 @@ static_assert(kTileColumns / kVector * (kTileRows / 4) == kThreads);
 
 __device__ __forceinline__ int chunk_at(int column, int chunk) {
   return column * kColumnWords + (chunk ^ (column / kVector)) * 4;
-}
-
-// Rows of four bytes, as its columns.
-__device__ __forceinline__ void turn(std::uint32_t (&rows)[4]) {
-  const std::uint32_t low = __byte_perm(rows[0], rows[1], 0x5140),
-                      high = __byte_perm(rows[0], rows[1], 0x7362);
-  const std::uint32_t low2 = __byte_perm(rows[2], rows[3], 0x5140),
-                      high2 = __byte_perm(rows[2], rows[3], 0x7362);
-  rows[0] = __byte_perm(low, low2, 0x5410), rows[1] = __byte_perm(low, low2, 0x7632);
-  rows[2] = __byte_perm(high, high2, 0x5410), rows[3] = __byte_perm(high, high2, 0x7632);
 }
 
 // Where a tile begins, and the matrix's sizes.
@@ -228,9 +207,10 @@ int partials_of(const device::Quantize& q) {
 
 void check_sizes(const device::Quantize& q) {
   if (q.x.dtype != DType::kBf16) refuse("quantize", "it reads bf16 alone");
-  const bool sixteens = q.width % kStored == 0 && q.stride % kStored == 0 &&
-                        (q.turned == nullptr || q.rows % kStored == 0) &&
-                        all_aligned({q.x.data, q.to, q.turned});
+  const bool sixteens =
+      q.width % kStored == 0 && q.stride % kStored == 0 &&
+      ((q.turned == nullptr && q.scales == device::Fp8Scales::kOne) || q.rows % kStored == 0) &&
+      all_aligned({q.x.data, q.to, q.turned});
   if (!sixteens) refuse("quantize", "sizes, stride and addresses have to be multiples of 16");
   constexpr std::int64_t kMostVectors = std::int64_t{1} << 30;
   if (q.rows * q.width / kVector > kMostVectors) refuse("quantize", "the matrix has more than 2^33 elements");
@@ -239,16 +219,18 @@ void check_sizes(const device::Quantize& q) {
 }  // namespace
 
 std::int64_t workspace_bytes(const device::Quantize& q) {
-  return q.known_largest != nullptr ? 0 : 4 * partials_of(q);
+  const bool searches = q.known_largest == nullptr && q.scales == device::Fp8Scales::kOne;
+  return searches ? 4 * partials_of(q) : 0;
 }
 
 void launch(const device::Quantize& q, const std::byte*, std::byte* workspace, Stream stream) {
   if (q.rows == 0 || q.width == 0) return;
   check_sizes(q);
+  if (q.scales != device::Fp8Scales::kOne) return quantize_blocks(q, stream);
   const Matrix matrix = {typed<const Bf16>(q.x.data), q.stride, static_cast<std::uint32_t>(q.width / kVector),
                          q.stride == q.width};
   const auto vectors = static_cast<std::uint32_t>(q.rows * q.width / kVector);
-  const Format format = q.e5m2 ? Format{__NV_E5M2, 57344.0f} : Format{__NV_E4M3, 448.0f};
+  const Format format = q.e5m2 ? Format{__NV_E5M2, kLargestE5m2} : Format{__NV_E4M3, kLargestE4m3};
   Largest largest = {q.known_largest, 1, q.scale, q.largest};
   if (q.known_largest == nullptr) {
     auto* const partials = typed<float>(workspace);

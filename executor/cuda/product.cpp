@@ -10,6 +10,7 @@
 namespace orrery::cuda {
 namespace {
 
+using device::Fp8Scales;
 using device::Gemm;
 using device::Matrix;
 
@@ -41,9 +42,19 @@ std::uint32_t alignment_of(const void* data) {
   return lowest_bit == 0 || lowest_bit >= 256 ? 256 : static_cast<std::uint32_t>(lowest_bit);
 }
 
-std::string describe(const char* name, const Matrix& matrix, std::int64_t batch, bool e5m2 = false) {
-  return fmt::format("{} {}{} {}{}{}", name, to_string(matrix.array.dtype), e5m2 ? " e5m2" : "",
-                     matrix.stride, matrix.turned ? " turned" : "",
+std::string_view describe(Fp8Scales scales) {
+  switch (scales) {
+    case Fp8Scales::kOne: break;
+    case Fp8Scales::kRows: return " by rows";
+    case Fp8Scales::kSquares: return " by squares";
+  }
+  return "";
+}
+
+std::string describe(const char* name, const Matrix& matrix, std::int64_t batch, bool e5m2 = false,
+                     Fp8Scales scales = Fp8Scales::kOne) {
+  return fmt::format("{} {}{}{} {}{}{}", name, to_string(matrix.array.dtype), e5m2 ? " e5m2" : "",
+                     describe(scales), matrix.stride, matrix.turned ? " turned" : "",
                      batch > 1 ? fmt::format(" +{}", matrix.batch_stride) : "");
 }
 
@@ -81,6 +92,15 @@ void set(const CublasLt& library, cublasLtMatmulDesc_t operation, cublasLtMatmul
                 "describe a product");
 }
 
+std::int32_t scale_mode(Fp8Scales scales) {
+  switch (scales) {
+    case Fp8Scales::kOne: break;
+    case Fp8Scales::kRows: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case Fp8Scales::kSquares: return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  }
+  return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+
 bool is_fp8(const Gemm& gemm) { return gemm.a.array.dtype == DType::kFp8; }
 
 void check_fp8(const Gemm& gemm) {
@@ -114,11 +134,12 @@ ProductAlignment lower_of(const ProductAlignment& x, const ProductAlignment& y) 
 }
 
 std::string describe(const Gemm& gemm) {
-  return fmt::format("m{} n{} k{} x{}, {}, {}, {}{}{}", gemm.m, gemm.n, gemm.k, gemm.batch,
-                     describe("a", gemm.a, gemm.batch, gemm.a_e5m2),
-                     describe("b", gemm.b, gemm.batch, gemm.b_e5m2), describe("d", gemm.d, gemm.batch),
-                     gemm.accumulate ? " added to" : "",
-                     gemm.bias ? fmt::format(", bias {}", to_string(gemm.bias.dtype)) : "");
+  return fmt::format(
+      "m{} n{} k{} x{}, {}, {}, {}{}{}", gemm.m, gemm.n, gemm.k, gemm.batch,
+      describe("a", gemm.a, gemm.batch, gemm.a_e5m2, gemm.a_scales),
+      describe("b", gemm.b, gemm.batch, gemm.b_e5m2, gemm.b_scales), describe("d", gemm.d, gemm.batch),
+      fmt::format("{}{}", gemm.accumulate ? " added to" : "", gemm.fast_sums ? ", fast sums" : ""),
+      gemm.bias ? fmt::format(", bias {}", to_string(gemm.bias.dtype)) : "");
 }
 
 std::string describe(const ProductAlignment& alignment) {
@@ -126,10 +147,17 @@ std::string describe(const ProductAlignment& alignment) {
 }
 
 ProductBytes bytes_of(const Gemm& gemm) {
-  return {bytes_of(gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch),
-          bytes_of(gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch),
-          bytes_of(gemm.d, lying(gemm.d, gemm.m, gemm.n), gemm.batch),
-          gemm.bias ? gemm.n * size_bytes(gemm.bias.dtype) : 0};
+  ProductBytes bytes;
+  bytes.a = bytes_of(gemm.a, lying(gemm.a, gemm.m, gemm.k), gemm.batch);
+  bytes.b = bytes_of(gemm.b, lying(gemm.b, gemm.k, gemm.n), gemm.batch);
+  bytes.d = bytes_of(gemm.d, lying(gemm.d, gemm.m, gemm.n), gemm.batch);
+  if (gemm.bias) bytes.bias = gemm.n * size_bytes(gemm.bias.dtype);
+  if (is_fp8(gemm)) {
+    const std::int64_t width = size_bytes(DType::kFp32);
+    bytes.a_scale = width * device::fp8_scale_count(gemm.a_scales, gemm.m, gemm.k);
+    bytes.b_scale = width * device::fp8_scale_count(gemm.b_scales, gemm.n, gemm.k);
+  }
+  return bytes;
 }
 
 Product::Product(const CublasLt& library, cublasLtHandle_t handle, const Gemm& gemm)
@@ -173,8 +201,9 @@ void Product::set_operation(cublasComputeType_t compute, const Gemm& gemm) {
     set(library_, operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, gemm.b_scale);
     set(library_, operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, gemm.a_scale);
     a_scale_ = gemm.a_scale, b_scale_ = gemm.b_scale;
-    set(library_, operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
-        static_cast<std::int8_t>(gemm.a_e5m2 || gemm.b_e5m2 ? 0 : 1));
+    set(library_, operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(gemm.b_scales));
+    set(library_, operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(gemm.a_scales));
+    set(library_, operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(gemm.fast_sums));
   }
   if (!gemm.bias) return;
   // Along a column of Dᵀ, which is a row of D: bias[n].

@@ -6,9 +6,9 @@
 // Dᵀ[n,m] = Bᵀ[n,k] · Aᵀ[k,m]: its first operand is our B. Strides of rows are its leading dimensions.
 //
 // FP8: on Hopper both operands need k innermost (a not turned, b turned) and sizes that are multiples of 16.
-// What their numbers stand for is worked out with two scales on the device. Where one is a gradient (E5M2)
-// sums are fp32 throughout; else tensor cores may hold parts of them in fewer bits ("fast accumulation"), as
-// forwards of other frameworks do.
+// What their numbers stand for is worked out with scales on the device. Tensor cores hold parts of sums in
+// fewer bits than fp32 has; unless they may ("fast accumulation"), what they have is added up in fp32 every
+// 128 terms or so.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +35,7 @@ std::string describe(const ProductAlignment& alignment);
 // Bytes from an operand's first element to the end of its last one, of a whole batch.
 struct ProductBytes {
   std::int64_t a = 0, b = 0, d = 0, bias = 0;
+  std::int64_t a_scale = 0, b_scale = 0;  // Of FP8 operands.
 };
 ProductBytes bytes_of(const device::Gemm& gemm);
 

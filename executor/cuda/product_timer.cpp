@@ -86,7 +86,10 @@ bool ProductTimer::hold(const device::Gemm& gemm, const ProductAlignment& alignm
   offsets_.b = place(bytes.b, alignment.b);
   offsets_.d = place(bytes.d, alignment.d);
   offsets_.bias = place(bytes.bias, alignment.bias);
+  offsets_.a_scale = place(bytes.a_scale, 256);
+  offsets_.b_scale = place(bytes.b_scale, 256);
   has_bias_ = static_cast<bool>(gemm.bias);
+  has_scales_ = bytes.a_scale > 0;
   set_bytes_ = at;
   const std::int64_t fitting = static_cast<std::int64_t>(scratch_.size()) / set_bytes_;
   const std::int64_t wanted = (2 * cache_bytes_ + set_bytes_ - 1) / set_bytes_;
@@ -102,7 +105,11 @@ bool ProductTimer::hold(const device::Gemm& gemm, const ProductAlignment& alignm
 
 ProductOperands ProductTimer::operands(int turn) const {
   std::byte* const set = scratch_.data() + (turn % sets_) * set_bytes_;
-  return {set + offsets_.a, set + offsets_.b, has_bias_ ? set + offsets_.bias : nullptr, set + offsets_.d};
+  const auto scale = [&](std::int64_t offset) {
+    return has_scales_ ? reinterpret_cast<const float*>(set + offset) : nullptr;
+  };
+  return {set + offsets_.a, set + offsets_.b,        has_bias_ ? set + offsets_.bias : nullptr,
+          set + offsets_.d, scale(offsets_.a_scale), scale(offsets_.b_scale)};
 }
 
 double ProductTimer::milliseconds(const Launches& launches, int times) {

@@ -58,7 +58,7 @@ class ProductTimer {
   ProductBytes offsets_;  // Of the operands in a set.
   std::int64_t set_bytes_ = 0;
   int sets_ = 0;
-  bool has_bias_ = false;
+  bool has_bias_ = false, has_scales_ = false;
   int row_ = 0;  // Launches captured together; 0: not known yet.
 };
 

@@ -102,7 +102,8 @@ std::string of(const Quantize& copy) {
          (twice                    ? " both ways"
           : copy.turned != nullptr ? " turned"
                                    : "") +
-         (copy.e5m2 ? ", e5m2" : "") + (copy.known_largest != nullptr ? ", largest known" : "");
+         (copy.e5m2 ? ", e5m2" : "") + (copy.scales != Fp8Scales::kOne ? ", blocks" : "") +
+         (copy.known_largest != nullptr ? ", largest known" : "");
 }
 std::string of(const InitialValues& values) { return fmt::format("initial values {}", values.elements); }
 std::string of(const HashElements& hash) { return fmt::format("hash {}", hash.elements); }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "executor/device/fp8_scales.hpp"
 
 namespace orrery::device {
 
@@ -41,7 +42,9 @@ struct Gemm {
   bool accumulate = false;  // Adds to D instead of replacing it.
   // Of FP8 operands, with k innermost in both: what their numbers are to be multiplied by, on the device.
   const float *a_scale = nullptr, *b_scale = nullptr;
+  Fp8Scales a_scales = Fp8Scales::kOne, b_scales = Fp8Scales::kOne;
   bool a_e5m2 = false, b_e5m2 = false;  // Else E4M3.
+  bool fast_sums = false;               // Sums may be held in fewer bits than fp32 has.
 };
 // to[width] (+)= sum over rows of x[rows, width].
 struct ColumnSum {
@@ -330,7 +333,8 @@ struct Convert {
   std::int64_t elements = 0;
   Array from, to;
 };
-// x / scale as FP8, where scale = (largest |x|) / (largest number of the format). Numbers are rounded to
+// x / scale as FP8, where scale = (largest |x|) / (largest number of the format): |x| of the whole matrix, or
+// of what has a scale of its own, which then depends on which way the copy lies. Numbers are rounded to
 // nearest even. Sizes, stride and the address of x are multiples of 16.
 struct Quantize {
   std::int64_t rows = 0, width = 0, stride = 0;  // Of x: rows stand `stride` elements apart.
@@ -338,7 +342,10 @@ struct Quantize {
   std::byte* to = nullptr;                       // Dense [rows, width]; or none.
   std::byte* turned = nullptr;                   // Dense [width, rows]; or none.
   bool e5m2 = false;                             // Else E4M3.
-  float* scale = nullptr;
+  Fp8Scales scales = Fp8Scales::kOne;
+  float* scale = nullptr;         // Of `to`; kOne: of both.
+  float* turned_scale = nullptr;  // Of `turned`, but for kOne.
+  // kOne alone.
   float* largest = nullptr;              // Where the largest |x| is left; or none.
   const float* known_largest = nullptr;  // Where it stands already; none: it is looked for.
 };

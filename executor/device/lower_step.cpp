@@ -64,8 +64,8 @@ class StepLowering {
       lowered.launches = join_launches(std::move(launches_), [&](const Array& array) {
         return memory_.scratch.has(array) || own.count(array.data) > 0;
       });
-      if (runs_in_fp8(instruction)) {
-        lowered.launches = fp8_products_.quantize(lowered.launches, fp8_buffers(instruction),
+      if (const Kernel* const kernel = fp8_kernel(instruction); kernel != nullptr) {
+        lowered.launches = fp8_products_.quantize(lowered.launches, kernel->fp8, fp8_buffers(instruction),
                                                   fp8_operands(rank_.instructions[i], places));
       } else if (const Fp8Buffers buffers = fp8_buffers(instruction); buffers.keeps.valid()) {
         fp8_products_.leave_largest(lowered.launches, buffers.keeps, buffers.kept);
@@ -91,11 +91,12 @@ class StepLowering {
     std::move(exchange.launches.begin(), exchange.launches.end(), std::back_inserter(lowered.launches));
   }
 
-  bool runs_in_fp8(const Instruction& instruction) const {
+  // Of an instruction that runs in FP8; else null.
+  const Kernel* fp8_kernel(const Instruction& instruction) const {
     const auto* const compute = std::get_if<Compute>(&instruction.work);
-    if (compute == nullptr) return false;
+    if (compute == nullptr) return nullptr;
     const Kernel& kernel = tables_.program().kernels[compute->kernel.index()];
-    return kernel.kind == KernelKind::kMatmul && kernel.dtype == DType::kFp8;
+    return kernel.kind == KernelKind::kMatmul && kernel.dtype == DType::kFp8 ? &kernel : nullptr;
   }
   // Its operands that hold no tensor of the Graph. What some instruction only reads is kept for it.
   Fp8Buffers fp8_buffers(const Instruction& instruction) {

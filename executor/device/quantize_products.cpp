@@ -14,8 +14,10 @@ constexpr std::int64_t kAlignment = 256;
 constexpr std::int64_t kMultiple = 16;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-// With the scale behind it.
-std::int64_t copy_bytes(std::int64_t elements) { return aligned(elements) + kAlignment; }
+
+std::int64_t scale_bytes(Fp8Scales scales, std::int64_t outer, std::int64_t inner) {
+  return fp8_scale_count(scales, outer, inner) * size_bytes(DType::kFp32);
+}
 
 bool can_be_fp8(const Gemm& gemm) {
   const auto multiple = [](std::int64_t size) { return size % kMultiple == 0; };
@@ -86,8 +88,13 @@ class Room {
 
 class Quantizer {
  public:
-  Quantizer(const Fp8Buffers& buffers, const Fp8Operands& operands, std::vector<Quantize> earlier)
-      : operands_(operands), earlier_(std::move(earlier)), own_(buffers.own), kept_(buffers.kept) {
+  Quantizer(const Fp8Arithmetic& arithmetic, const Fp8Buffers& buffers, const Fp8Operands& operands,
+            std::vector<Quantize> earlier)
+      : arithmetic_(arithmetic),
+        operands_(operands),
+        earlier_(std::move(earlier)),
+        own_(buffers.own),
+        kept_(buffers.kept) {
     if (buffers.keeps.valid()) largest_ = reinterpret_cast<float*>(kept_.take(kAlignment));
   }
 
@@ -102,20 +109,28 @@ class Quantizer {
   std::vector<Quantize> left() const {
     std::vector<Quantize> found;
     std::copy_if(made_.begin(), made_.end(), std::back_inserter(found),
-                 [](const Quantize& copy) { return copy.largest != nullptr; });
+                 [](const Quantize& copy) { return copy.largest != nullptr || kept_turned(copy); });
     return found;
   }
 
  private:
+  static bool kept_turned(const Quantize& copy) { return copy.to != nullptr && copy.turned != nullptr; }
+
   Gemm product(Gemm gemm) {
     // A lies [m, k] where it isn't turned, B [k, n].
     const Quantize a = copy_of(gemm.a, gemm.m, gemm.k, gemm.a.turned);
     const Quantize b = copy_of(gemm.b, gemm.n, gemm.k, !gemm.b.turned);
     gemm.a = {{gemm.a.turned ? a.turned : a.to, DType::kFp8}, gemm.k, 0, false};
     gemm.b = {{gemm.b.turned ? b.to : b.turned, DType::kFp8}, gemm.k, 0, true};
-    gemm.a_scale = a.scale, gemm.b_scale = b.scale;
+    gemm.a_scale = scale_of(a, gemm.a.array.data), gemm.b_scale = scale_of(b, gemm.b.array.data);
+    gemm.a_scales = a.scales, gemm.b_scales = b.scales;
     gemm.a_e5m2 = a.e5m2, gemm.b_e5m2 = b.e5m2;
+    gemm.fast_sums = arithmetic_.fast;
     return gemm;
+  }
+
+  static const float* scale_of(const Quantize& copy, const std::byte* data) {
+    return copy.scales != Fp8Scales::kOne && data == copy.turned ? copy.turned_scale : copy.scale;
   }
 
   // One that has [outer, k] of FP8, from what lies so or, `turned`, as [k, outer].
@@ -124,7 +139,8 @@ class Quantizer {
     copy.rows = turned ? k : outer, copy.width = turned ? outer : k;
     copy.stride = matrix.stride;
     copy.x = matrix.array;
-    copy.e5m2 = operands_.gradients.count(matrix.array.data) > 0;
+    copy.e5m2 = arithmetic_.e5m2 && operands_.gradients.count(matrix.array.data) > 0;
+    if (arithmetic_.blocks) copy.scales = is_input(copy) ? Fp8Scales::kRows : Fp8Scales::kSquares;
     for (const std::vector<Quantize>* const known : {&made_, &earlier_}) {
       for (const Quantize& other : *known) {
         if (same_matrix(other, copy) && (turned ? other.turned : other.to) != nullptr) return other;
@@ -135,17 +151,30 @@ class Quantizer {
     return copy;
   }
 
+  bool is_input(const Quantize& copy) const { return operands_.inputs.count(copy.x.data) > 0; }
+
   void make(Quantize& copy, bool turned) {
     const std::int64_t elements = copy.rows * copy.width;
-    if (largest_ != nullptr) copy.largest = largest_++;
-    const bool twice = operands_.inputs.count(copy.x.data) > 0 && !turned && kept_.has(copy_bytes(elements));
+    const std::int64_t scales = scale_bytes(copy.scales, copy.rows, copy.width),
+                       turned_scales = scale_bytes(copy.scales, copy.width, copy.rows);
+    const bool twice = is_input(copy) && !turned && kept_.has(aligned(elements) + aligned(turned_scales));
     (turned ? copy.turned : copy.to) = own_.take(elements);
     if (twice) copy.turned = kept_.take(elements);
-    copy.scale = reinterpret_cast<float*>((twice ? kept_ : own_).take(kAlignment));
+    const auto take_scales = [](Room& room, std::int64_t bytes) {
+      return reinterpret_cast<float*>(room.take(bytes));
+    };
+    if (copy.scales == Fp8Scales::kOne) {
+      if (largest_ != nullptr) copy.largest = largest_++;
+      copy.scale = take_scales(twice ? kept_ : own_, scales);
+    } else {
+      if (!turned) copy.scale = take_scales(own_, scales);
+      if (copy.turned != nullptr) copy.turned_scale = take_scales(twice ? kept_ : own_, turned_scales);
+    }
     launches_.emplace_back(copy);
     made_.push_back(copy);
   }
 
+  const Fp8Arithmetic arithmetic_;
   const Fp8Operands& operands_;
   std::vector<Quantize> earlier_;
   Room own_, kept_;
@@ -156,14 +185,15 @@ class Quantizer {
 
 }  // namespace
 
-std::vector<Launch> Fp8Products::quantize(const std::vector<Launch>& launches, const Fp8Buffers& buffers,
+std::vector<Launch> Fp8Products::quantize(const std::vector<Launch>& launches,
+                                          const Fp8Arithmetic& arithmetic, const Fp8Buffers& buffers,
                                           const Fp8Operands& operands) {
   std::vector<Quantize> earlier;
   for (const BufferId buffer : buffers.earlier) {
     const auto found = kept_.find(buffer);
     if (found != kept_.end()) earlier.insert(earlier.end(), found->second.begin(), found->second.end());
   }
-  Quantizer quantizer(buffers, operands, std::move(earlier));
+  Quantizer quantizer(arithmetic, buffers, operands, std::move(earlier));
   std::vector<Launch> quantized = quantizer.run(launches);
   if (!buffers.keeps.valid()) return quantized;
   // Later instructions have what lies in the kept buffer, not what lay in the instruction's own.

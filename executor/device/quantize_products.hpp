@@ -23,7 +23,7 @@ struct Fp8Buffers {
   Fp8Memory kept;                 // Where that lies.
   std::vector<BufferId> earlier;  // Left by earlier ones.
 };
-// Where operands begin that aren't weights. Gradients become E5M2.
+// Where operands begin that aren't weights.
 struct Fp8Operands {
   std::set<const std::byte*> gradients, inputs;
 };
@@ -35,8 +35,8 @@ class Fp8Products {
   // Hopper's FP8 units take them, and an operand of several products once. What earlier instructions have
   // left isn't made again. THROWS Error(kRuntime) where the copies don't fit into memory. REQUIRES: no launch
   // but products writes what products read.
-  std::vector<Launch> quantize(const std::vector<Launch>& launches, const Fp8Buffers& buffers,
-                               const Fp8Operands& operands);
+  std::vector<Launch> quantize(const std::vector<Launch>& launches, const Fp8Arithmetic& arithmetic,
+                               const Fp8Buffers& buffers, const Fp8Operands& operands);
 
   // Of launches that aren't products: the last norm or gate leaves the largest element of what it makes, if
   // it is one dense matrix.

@@ -139,10 +139,11 @@ Bytes of(const Accumulate& add) {
   return bytes(add.elements, {add.from}) + sums(add.elements, true, {add.to});
 }
 Bytes of(const Convert& convert) { return bytes(convert.elements, {convert.from, convert.to}); }
-// The largest element has to be known before the first is rounded.
+// The largest element of the matrix has to be known before the first is rounded; a block's is found on the
+// chip.
 Bytes of(const Quantize& copy) {
   const std::int64_t elements = copy.rows * copy.width;
-  const std::int64_t reads = copy.known_largest != nullptr ? 1 : 2;
+  const std::int64_t reads = copy.known_largest != nullptr || copy.scales != Fp8Scales::kOne ? 1 : 2;
   const std::int64_t copies = (copy.to != nullptr ? 1 : 0) + (copy.turned != nullptr ? 1 : 0);
   return reads * bytes(elements, {copy.x}) + copies * elements * size_bytes(DType::kFp8) + kFp32;
 }

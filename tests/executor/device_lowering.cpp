@@ -22,16 +22,17 @@ struct Lowered {
   std::int64_t initial = 0;  // Elements that begin with a value.
 };
 
-Lowered lower_tiny(const TransformerConfig& config, std::int64_t microbatches, bool clip = true,
-                   const char* kernel_set = "orrery-cuda", Fp8 fp8 = Fp8::kNone) {
+Lowered lower_tiny(
+    const TransformerConfig& config, std::int64_t microbatches, bool clip = true,
+    const char* kernel_set = "orrery-cuda", const std::function<void(Plan&)>& set = [](Plan&) {}) {
   PlanShorthand shorthand;
   shorthand.dp = 1;
   shorthand.global_batch = 2 * microbatches;
   shorthand.settings.sequence = 16;
   shorthand.settings.microbatch_size = 2;
   shorthand.settings.clip_gradients = clip;
-  shorthand.settings.fp8 = fp8;
   shorthand.settings.kernel_set = kernel_set;
+  set(shorthand.settings);
   const Graph graph = build_training_graph(config, DType::kBf16);
   Program program = lower(graph, expand(shorthand, graph, 1));
   place_buffers(program);
@@ -139,7 +140,10 @@ TEST_CASE("the norm that clips is read where it was summed", "[executor][device]
 TEST_CASE("FP8 products read copies that are made before them, each once", "[executor][device]") {
   TransformerConfig config = test::tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
-  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda", Fp8::kTensor);
+  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda", [](Plan& plan) {
+    plan.fp8 = Fp8::kTensor;
+    plan.fp8_format = Fp8Format::kHybrid;
+  });
   int products = 0, copies = 0, both = 0, searches = 0;
   std::map<const std::byte*, device::Quantize> made;  // The latest at each address.
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
@@ -175,6 +179,7 @@ TEST_CASE("FP8 products read copies that are made before them, each once", "[exe
       CHECK(b_turned == !to_input);
       CHECK((gemm->a_e5m2 == a.e5m2 && gemm->b_e5m2 == b.e5m2));
       CHECK((a.e5m2 == to_input && b.e5m2 == to_weight));
+      CHECK(gemm->fast_sums == !(to_input || to_weight));
     }
   }
   CHECK(products == 2 * 7 * 3);
@@ -189,7 +194,10 @@ TEST_CASE("FP8 products read copies that are made before them, each once", "[exe
 TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor][device]") {
   TransformerConfig config = test::tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
-  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed", Fp8::kTensor);
+  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed", [](Plan& plan) {
+    plan.fp8 = Fp8::kTensor;
+    plan.fp8_format = Fp8Format::kHybrid;
+  });
   int products = 0, copies = 0, of_gradients = 0, searches = 0;
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
     for (const device::Launch& launch : instruction.launches) {
@@ -207,6 +215,44 @@ TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor
   CHECK(of_gradients == 2 * 4);
   // Weights', once; one input's of four, and one gradient's: gates' and norms' leave their own.
   CHECK(searches == 2 * (4 + 1 + 1));
+}
+
+TEST_CASE("FP8 products by blocks have scales by rows, and weights by squares", "[executor][device]") {
+  TransformerConfig config = test::tiny_llama();
+  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
+  const Lowered lowered =
+      lower_tiny(config, 1, true, "orrery-cuda-packed", [](Plan& plan) { plan.fp8 = Fp8::kBlock; });
+  using device::Fp8Scales;
+  std::map<const std::byte*, device::Quantize> made;
+  int products = 0, copies = 0, both = 0;
+  for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
+    const bool to_weight = instruction.name.find("grad_weight") != std::string::npos;
+    for (const device::Launch& launch : instruction.launches) {
+      if (const auto* const copy = std::get_if<device::Quantize>(&launch)) {
+        for (const std::byte* const to : {copy->to, copy->turned}) {
+          if (to != nullptr) made[to] = *copy;
+        }
+        ++copies;
+        both += copy->to != nullptr && copy->turned != nullptr ? 1 : 0;
+        CHECK((copy->largest == nullptr && copy->known_largest == nullptr && !copy->e5m2));
+      }
+      const auto* const gemm = std::get_if<device::Gemm>(&launch);
+      if (gemm == nullptr || gemm->a.array.dtype != DType::kFp8) continue;
+      ++products;
+      INFO(instruction.name);
+      REQUIRE((made.count(gemm->a.array.data) == 1 && made.count(gemm->b.array.data) == 1));
+      const device::Quantize &a = made[gemm->a.array.data], &b = made[gemm->b.array.data];
+      CHECK(gemm->a_scale == (gemm->a.array.data == a.turned ? a.turned_scale : a.scale));
+      CHECK(gemm->b_scale == (gemm->b.array.data == b.turned ? b.turned_scale : b.scale));
+      CHECK(gemm->a_scales == Fp8Scales::kRows);
+      CHECK(gemm->b_scales == (to_weight ? Fp8Scales::kRows : Fp8Scales::kSquares));
+      CHECK((a.scales == gemm->a_scales && b.scales == gemm->b_scales));
+      CHECK_FALSE(gemm->fast_sums);
+    }
+  }
+  CHECK(products == 2 * 4 * 3);
+  CHECK(copies == 2 * 4 * (2 + 2 + 1));
+  CHECK(both == 2 * 4);  // Gradients.
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <stdexcept>
 
 #include "base/random.hpp"
@@ -73,17 +74,30 @@ Array product(const Matrix& matrix, std::int64_t i) {
   return {matrix.array.data + i * matrix.batch_stride * size_bytes(matrix.array.dtype), matrix.array.dtype};
 }
 
+// Where the scale of an FP8 element stands.
+std::int64_t scale_at(Fp8Scales scales, std::int64_t outer, std::int64_t inner, std::int64_t row,
+                      std::int64_t column) {
+  switch (scales) {
+    case Fp8Scales::kOne: break;
+    case Fp8Scales::kRows: return column / 128 * outer + row;
+    case Fp8Scales::kSquares: return row / 128 * ((inner + 511) / 512 * 4) + column / 128;
+  }
+  return 0;
+}
+
 // Of FP8 copies, which stand in rows along k.
 void perform_fp8(const Gemm& x) {
-  const auto decoded = [](const Array& codes, std::int64_t elements, bool e5m2, float scale) {
-    std::vector<float> values(static_cast<std::size_t>(elements));
+  const auto decoded = [&](const Array& codes, std::int64_t rows, bool e5m2, const float* scale,
+                           Fp8Scales scales) {
+    std::vector<float> values(static_cast<std::size_t>(rows * x.k));
     host::decode(e5m2 ? host::FloatFormat::kE5m2 : host::FloatFormat::kE4m3, codes.data, values.data(),
                  values.size());
-    for (float& value : values) value *= scale;
+    for (std::int64_t i = 0; i < rows * x.k; ++i)
+      values[static_cast<std::size_t>(i)] *= scale[scale_at(scales, rows, x.k, i / x.k, i % x.k)];
     return values;
   };
-  const std::vector<float> a = decoded(x.a.array, x.m * x.k, x.a_e5m2, *x.a_scale);
-  const std::vector<float> b = decoded(x.b.array, x.n * x.k, x.b_e5m2, *x.b_scale);
+  const std::vector<float> a = decoded(x.a.array, x.m, x.a_e5m2, x.a_scale, x.a_scales);
+  const std::vector<float> b = decoded(x.b.array, x.n, x.b_e5m2, x.b_scale, x.b_scales);
   for (std::int64_t r = 0; r < x.m; ++r) {
     for (std::int64_t c = 0; c < x.n; ++c) {
       double sum = x.bias ? read(x.bias, c) : 0;
@@ -481,7 +495,32 @@ void perform_kind(const Accumulate& x) {
 void perform_kind(const Convert& x) {
   for (std::int64_t i = 0; i < x.elements; ++i) write(x.to, i, read(x.from, i));
 }
+// With scales of blocks: each way for itself.
+void quantize_blocks(const Quantize& x, bool turned) {
+  const std::int64_t outer = turned ? x.width : x.rows, inner = turned ? x.rows : x.width;
+  std::vector<float> values(static_cast<std::size_t>(outer * inner));
+  std::map<std::int64_t, float> largest;
+  const auto each = [&](auto visit) {
+    for (std::int64_t r = 0; r < outer; ++r) {
+      for (std::int64_t c = 0; c < inner; ++c)
+        visit(values[static_cast<std::size_t>(r * inner + c)], r, c, scale_at(x.scales, outer, inner, r, c));
+    }
+  };
+  each([&](float& value, std::int64_t r, std::int64_t c, std::int64_t scale) {
+    value = static_cast<float>(read(x.x, turned ? c * x.stride + r : r * x.stride + c));
+    largest[scale] = std::max({largest[scale], std::abs(value), 0x1p-100f});
+  });
+  each([&](float& value, std::int64_t, std::int64_t, std::int64_t scale) { value *= 448 / largest[scale]; });
+  for (const auto& [at, most] : largest) (turned ? x.turned_scale : x.scale)[at] = most / 448;
+  host::encode(host::FloatFormat::kE4m3, values.data(), turned ? x.turned : x.to, values.size());
+}
+
 void perform_kind(const Quantize& x) {
+  if (x.scales != Fp8Scales::kOne) {
+    if (x.to != nullptr) quantize_blocks(x, false);
+    if (x.turned != nullptr) quantize_blocks(x, true);
+    return;
+  }
   std::vector<float> values, turned(static_cast<std::size_t>(x.rows * x.width));
   float most = 0x1p-100f;
   for (std::int64_t i = 0; i < x.rows * x.width; ++i) {

@@ -89,19 +89,92 @@ void check_quantize(std::int64_t rows, std::int64_t width, std::int64_t gap, con
   if (ways.turned) CHECK((on_device.bytes(turned_to) == turned.codes));
 }
 
+// With scales for blocks, as [outer, inner], from x that lies so or, `turned`, as [inner, outer].
+struct CopiedBlocks {
+  Values scales, values;
+  Bytes codes;
+};
+
+CopiedBlocks blocks_of(const Values& x, const device::Quantize& q, bool turned) {
+  const std::int64_t outer = turned ? q.width : q.rows, inner = turned ? q.rows : q.width;
+  CopiedBlocks copied;
+  copied.scales.resize(static_cast<std::size_t>(device::fp8_scale_count(q.scales, outer, inner)));
+  std::vector<float> scaled(static_cast<std::size_t>(outer * inner)), decoded(scaled.size()),
+      most(copied.scales.size(), 0);
+  const auto place = [&](std::int64_t r, std::int64_t c) {
+    const bool rows = q.scales == device::Fp8Scales::kRows;
+    return static_cast<std::size_t>(rows ? c / 128 * outer + r
+                                         : r / 128 * ((inner + 511) / 512 * 4) + c / 128);
+  };
+  const auto each = [&](auto visit) {
+    for (std::int64_t r = 0; r < outer; ++r) {
+      for (std::int64_t c = 0; c < inner; ++c) visit(static_cast<std::size_t>(r * inner + c), r, c);
+    }
+  };
+  each([&](std::size_t i, std::int64_t r, std::int64_t c) {
+    scaled[i] = static_cast<float>(x[static_cast<std::size_t>(turned ? c * q.stride + r : r * q.stride + c)]);
+    most[place(r, c)] = std::max({most[place(r, c)], std::abs(scaled[i]), 0x1p-100f});
+  });
+  each([&](std::size_t i, std::int64_t r, std::int64_t c) { scaled[i] *= 448.0f / most[place(r, c)]; });
+  for (std::size_t i = 0; i < most.size(); ++i) copied.scales[i] = static_cast<double>(most[i] / 448.0f);
+  copied.codes.resize(scaled.size());
+  host::encode(FloatFormat::kE4m3, scaled.data(), copied.codes.data(), scaled.size());
+  host::decode(FloatFormat::kE4m3, copied.codes.data(), decoded.data(), decoded.size());
+  copied.values.resize(decoded.size());
+  each([&](std::size_t i, std::int64_t r, std::int64_t c) {
+    copied.values[i] = static_cast<double>(decoded[i]) * copied.scales[place(r, c)];
+  });
+  return copied;
+}
+
+void check_blocks(std::int64_t rows, std::int64_t width, std::int64_t gap, const Ways& ways,
+                  device::Fp8Scales scales, double size) {
+  INFO(rows << " x " << width << ", gap " << gap << (ways.straight ? ", straight" : "")
+            << (ways.turned ? ", turned" : "")
+            << (scales == device::Fp8Scales::kRows ? ", by rows" : ", by squares"));
+  device::Quantize q;
+  q.rows = rows, q.width = width, q.stride = width + gap;
+  q.scales = scales;
+  const Values x = numbers(static_cast<std::size_t>(rows * q.stride), DType::kBf16,
+                           static_cast<std::uint64_t>(rows), size);
+  const CopiedBlocks straight = blocks_of(x, q, false), turned = blocks_of(x, q, true);
+  DeviceCase on_device;
+  q.x = on_device.input(x, DType::kBf16);
+  const auto elements = static_cast<std::size_t>(rows * width);
+  // Padding of a line of squares isn't written.
+  const device::Array to = on_device.output(elements, DType::kFp8),
+                      turned_to = on_device.output(elements, DType::kFp8),
+                      scale = on_device.changed(Values(straight.scales.size(), 0), DType::kFp32),
+                      turned_scale = on_device.changed(Values(turned.scales.size(), 0), DType::kFp32);
+  const auto floats = [](const device::Array& array) { return reinterpret_cast<float*>(array.data); };
+  if (ways.straight) q.to = to.data, q.scale = floats(scale);
+  if (ways.turned) q.turned = turned_to.data, q.turned_scale = floats(turned_scale);
+  on_device.run(q);
+  if (ways.straight) {
+    CHECK((on_device.values(scale) == straight.scales));
+    CHECK((on_device.bytes(to) == straight.codes));
+  }
+  if (ways.turned) {
+    CHECK((on_device.values(turned_scale) == turned.scales));
+    CHECK((on_device.bytes(turned_to) == turned.codes));
+  }
+}
+
 // a [m, k] and b [k, n] of bf16, as FP8 with k innermost, multiplied. A gradient is a, or b where the result
-// is a weight's, in fp32.
+// is a weight's, in fp32. Of blocks, b is a weight where the result isn't.
+enum class Scaling { kOne, kBlocks };
 void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient, bool accumulate, bool bias,
-                   DType result = DType::kBf16) {
+                   DType result = DType::kBf16, Scaling scaling = Scaling::kOne) {
   INFO(m << " x " << n << " x " << k << " to " << to_string(result) << (gradient ? ", gradient" : "")
-         << (accumulate ? ", added" : "") << (bias ? " + bias" : ""));
+         << (scaling == Scaling::kBlocks ? ", blocks" : "") << (accumulate ? ", added" : "")
+         << (bias ? " + bias" : ""));
   const bool of_weight = result == DType::kFp32;
   const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
   const Values a = numbers(count(m, k), DType::kBf16, 1), b = numbers(count(k, n), DType::kBf16, 2),
                d = numbers(count(m, n), result, 3), add = numbers(count(n, 1), DType::kBf16, 4);
   DeviceBytes a_memory(2 * a.size()), b_memory(2 * b.size()),
       d_memory(static_cast<std::size_t>(size_bytes(result)) * d.size()), add_memory(2 * add.size()),
-      a_codes(a.size()), b_codes(b.size()), a_scale(4), b_scale(4);
+      a_codes(a.size()), b_codes(b.size()), a_scale(4 * a.size()), b_scale(4 * b.size());
   a_memory.write(to_bytes(a, DType::kBf16));
   b_memory.write(to_bytes(b, DType::kBf16));
   d_memory.write(to_bytes(d, result));
@@ -114,8 +187,15 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient
   of_b.rows = k, of_b.width = of_b.stride = n;
   of_b.x = {b_memory.data(), DType::kBf16};
   of_b.turned = b_codes.data(), of_b.e5m2 = gradient && of_weight, of_b.scale = scale_at(b_scale);
+  if (scaling == Scaling::kBlocks) {
+    of_a.scales = device::Fp8Scales::kRows;
+    of_b.scales = of_weight ? device::Fp8Scales::kRows : device::Fp8Scales::kSquares;
+    of_b.turned_scale = of_b.scale;
+  }
   device::Gemm gemm;
   gemm.m = m, gemm.n = n, gemm.k = k;
+  gemm.a_scales = of_a.scales, gemm.b_scales = of_b.scales;
+  gemm.fast_sums = !gradient && scaling == Scaling::kOne;
   gemm.a = {{a_codes.data(), DType::kFp8}, k, 0, false};
   gemm.b = {{b_codes.data(), DType::kFp8}, k, 0, true};
   gemm.d = {{d_memory.data(), result}, n, 0, false};
@@ -134,13 +214,15 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient
   check_cuda(cudaStreamSynchronize(stream));
 
   const Values found = to_values(d_memory.read(), result);
-  const Copied x = copy_of(a, of_a, false), w = copy_of(b, of_b, true);
+  const bool one = scaling == Scaling::kOne;
+  const Values x = one ? copy_of(a, of_a, false).values : blocks_of(a, of_a, false).values,
+               w = one ? copy_of(b, of_b, true).values : blocks_of(b, of_b, true).values;
   int wrong = 0;
   for (std::int64_t i = 0; i < m; ++i) {
     for (std::int64_t j = 0; j < n; ++j) {
       double sum = (accumulate ? d[count(i, n) + count(j, 1)] : 0) + (bias ? add[count(j, 1)] : 0), size = 0;
       for (std::int64_t p = 0; p < k; ++p) {
-        const double term = x.values[count(i, k) + count(p, 1)] * w.values[count(j, k) + count(p, 1)];
+        const double term = x[count(i, k) + count(p, 1)] * w[count(j, k) + count(p, 1)];
         sum += term, size += std::abs(term);
       }
       // Tensor cores hold sums of FP8 products in 13 bits behind the point of the largest.
@@ -154,7 +236,7 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient
 }
 
 // Losses of some steps of a small llama.
-std::vector<double> losses(Fp8 fp8) {
+std::vector<double> losses(Fp8 fp8, Fp8Format format = Fp8Format::kE4m3) {
   TransformerConfig config = tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 4;
   PlanShorthand shorthand;
@@ -163,6 +245,7 @@ std::vector<double> losses(Fp8 fp8) {
   shorthand.settings.sequence = 16;
   shorthand.settings.microbatch_size = 2;
   shorthand.settings.fp8 = fp8;
+  shorthand.settings.fp8_format = format;
   const Graph graph = build_training_graph(config, DType::kBf16);
   Program program = lower(graph, expand(shorthand, graph, 1));
   place_buffers(program);
@@ -208,6 +291,21 @@ TEST_CASE("FP8 copies are a host loop's bit by bit", "[gpu][fp8]") {
     }
   }
   check_quantize(3, 48, 0, {}, false, 2);
+}
+
+TEST_CASE("FP8 copies by blocks are a host loop's bit by bit", "[gpu][fp8]") {
+  if (!have_gpu()) return;
+  for (const Ways& ways : {Ways{}, Ways{false, true}, Ways{true, true}}) {
+    for (const device::Fp8Scales scales : {device::Fp8Scales::kRows, device::Fp8Scales::kSquares}) {
+      for (const std::int64_t gap : {0, 32}) {
+        check_blocks(16, 16, gap, ways, scales, 2);
+        check_blocks(128, 256, gap, ways, scales, 1e-3);
+        check_blocks(144, 80, gap, ways, scales, 100);
+        check_blocks(1040, 2064, gap, ways, scales, 2);
+      }
+      check_blocks(64, 64, 0, ways, scales, 0);
+    }
+  }
 }
 
 TEST_CASE("norms, gates and their gradients raise a number to their largest element", "[gpu][fp8]") {
@@ -287,18 +385,37 @@ TEST_CASE("FP8 products are those of the copies", "[gpu][fp8]") {
   }
 }
 
+TEST_CASE("FP8 products by blocks are those of the copies", "[gpu][fp8]") {
+  if (!have_gpu()) return;
+  const auto check = [](std::int64_t m, std::int64_t n, std::int64_t k, bool accumulate, bool bias) {
+    check_product(m, n, k, false, accumulate, bias, DType::kBf16, Scaling::kBlocks);
+    if (!bias) check_product(m, n, k, false, accumulate, bias, DType::kFp32, Scaling::kBlocks);
+  };
+  check(128, 128, 128, false, false);
+  check(256, 384, 640, false, false);
+  check(256, 128, 512, false, true);
+  check(128, 272, 1040, true, false);
+  check(32, 96, 64, false, false);
+  check(144, 16, 272, false, false);
+}
+
 // E4M3 rounds to 1/16, E5M2 to 1/8, and sums here have but 64 terms: some hundredths after a few steps with a
 // large learning rate (measured: 3.2 %).
 TEST_CASE("steps with FP8 products lose what steps in bf16 do", "[.gpu][fp8]") {
-  const std::vector<double> plain = losses(Fp8::kNone), fp8 = losses(Fp8::kTensor),
-                            again = losses(Fp8::kTensor);
-  REQUIRE(plain.size() == fp8.size());
-  CHECK(fp8 == again);
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    INFO("step " << i << ": " << fp8[i] << " beside " << plain[i]);
-    CHECK(std::abs(fp8[i] - plain[i]) <= 0.06 * plain[i]);
+  const std::vector<double> plain = losses(Fp8::kNone);
+  for (const auto& [kind, format] :
+       {std::pair(Fp8::kTensor, Fp8Format::kE4m3), std::pair(Fp8::kTensor, Fp8Format::kHybrid),
+        std::pair(Fp8::kBlock, Fp8Format::kE4m3)}) {
+    INFO(to_string(kind) << ", " << to_string(format));
+    const std::vector<double> fp8 = losses(kind, format), again = losses(kind, format);
+    REQUIRE(plain.size() == fp8.size());
+    CHECK(fp8 == again);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      INFO("step " << i << ": " << fp8[i] << " beside " << plain[i]);
+      CHECK(std::abs(fp8[i] - plain[i]) <= 0.06 * plain[i]);
+    }
+    CHECK(plain != fp8);
   }
-  CHECK(plain != fp8);
 }
 
 }  // namespace orrery::test

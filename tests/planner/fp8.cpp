@@ -20,6 +20,7 @@ struct Lowered {
 Lowered lowered(Fp8 fp8, PlanShorthand plan = shorthand(1, 1, 1, 1),
                 const TransformerConfig& config = small_llama()) {
   plan.settings.fp8 = fp8;
+  INFO("fp8: " << to_string(fp8));
   Lowered made;
   made.graph = build_training_graph(config, DType::kBf16);
   made.program = lower(made.graph, expand(plan, made.graph, plan.tp * plan.pp * plan.dp));
@@ -109,6 +110,64 @@ TEST_CASE("FP8 products' kernels and memory have their operands' copies", "[plan
   CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_largest") == kLargest);
 }
 
+TEST_CASE("formats and sums of FP8 products are the plan's", "[planner][fp8]") {
+  const auto arithmetic = [](const Plan& settings, const std::string& name) {
+    PlanShorthand plan = shorthand(1, 1, 1, 1);
+    const Fp8 fp8 = settings.fp8;
+    plan.settings.fp8_format = settings.fp8_format;
+    plan.settings.fp8_fast_sums = settings.fp8_fast_sums;
+    const Lowered of = lowered(fp8, plan);
+    return kernel_of(of.program, find(of.program, name)).fp8;
+  };
+  const std::string forward = "qkv.l1.m0", to_input = "qkv.grad_input.l1.m0",
+                    to_weight = "qkv.grad_weight.l1.m0";
+  Plan settings;
+  settings.fp8 = Fp8::kTensor;
+  CHECK(arithmetic(settings, forward) == Fp8Arithmetic{.fast = true});
+  CHECK(arithmetic(settings, to_input) == Fp8Arithmetic{});
+  CHECK(arithmetic(settings, to_weight) == Fp8Arithmetic{});
+  settings.fp8_format = Fp8Format::kHybrid;
+  settings.fp8_fast_sums = Fp8FastSums::kAll;
+  CHECK(arithmetic(settings, forward) == Fp8Arithmetic{.fast = true});
+  CHECK(arithmetic(settings, to_input) == Fp8Arithmetic{.e5m2 = true, .fast = true});
+  CHECK(arithmetic(settings, to_weight) == Fp8Arithmetic{.e5m2 = true, .fast = true});
+  settings.fp8_fast_sums = Fp8FastSums::kNone;
+  CHECK(arithmetic(settings, forward) == Fp8Arithmetic{});
+  settings.fp8 = Fp8::kBlock;
+  settings.fp8_format = Fp8Format::kE4m3;
+  for (const std::string& name : {forward, to_input, to_weight})
+    CHECK(arithmetic(settings, name) == Fp8Arithmetic{.blocks = true});
+}
+
+TEST_CASE("block scales are found as copies are made, and kept with them", "[planner][fp8]") {
+  const Lowered plain = lowered(Fp8::kNone), of = lowered(Fp8::kBlock);
+  const std::int64_t input = 512 * 512, weights = 512 * (512 + 256 + 256),
+                     gradients = 512 * (512 + 256 + 256);
+  const auto check = [&](const std::string& name, std::int64_t read, std::int64_t written) {
+    INFO(name);
+    const Kernel& without = kernel_of(plain.program, find(plain.program, name));
+    const Kernel& with = kernel_of(of.program, find(of.program, name));
+    CHECK(with.read_bytes - without.read_bytes == read);
+    CHECK(with.written_bytes - without.written_bytes == written);
+  };
+  const auto bytes = [&](const std::string& name, const std::string& ending) {
+    return bytes_of(of.program, find(of.program, name), ending);
+  };
+  // bf16 once, as without, to make copies, which the product reads.
+  check("qkv.l1.m0", input + weights, input + weights);
+  check("qkv.grad_input.l1.m0", gradients + weights, 2 * gradients + weights);
+  check("qkv.grad_weight.l1.m0", input + gradients - 2 * gradients, input);
+  for (const Buffer& buffer : of.program.roles[0].buffers)
+    CHECK_FALSE(of.program.labels[buffer.label.index()].ends_with(".fp8_largest"));
+  // Of a row four; of 128 × 128 one, padded to four a line, and aligned to 256 bytes.
+  const std::int64_t input_scales = 4 * 512 * 4, weight_scales = 256 + 3 * 256 - 256,
+                     gradient_scales = 4 * 512 * (4 + 2 + 2);
+  CHECK(bytes("qkv.l1.m0", ".fp8") == input + weights + input_scales + weight_scales);
+  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8") == gradients + weights + gradient_scales + weight_scales);
+  CHECK(bytes("qkv.grad_input.l1.m0", ".fp8_kept") >= gradients + gradient_scales);
+  CHECK(bytes("qkv.grad_weight.l1.m0", ".fp8_kept") == bytes("qkv.grad_input.l1.m0", ".fp8_kept"));
+}
+
 TEST_CASE("weights' gradients that are put off copy gradients again, by their largest elements",
           "[planner][fp8]") {
   PlanShorthand plan = shorthand(1, 2, 1, 4);
@@ -159,17 +218,18 @@ TEST_CASE("sizes that are no multiples of 16, experts and routers keep their typ
 }
 
 TEST_CASE("FP8 with other degrees, recompute and pieces makes valid programs", "[planner][fp8]") {
+  const Fp8 fp8 = GENERATE(Fp8::kTensor, Fp8::kBlock);
   PlanShorthand plan = shorthand(2, 1, 1, 2);
   plan.settings.sequence_parallel = true;
   plan.settings.recompute = Recompute::kFull;
-  lowered(Fp8::kTensor, plan);
+  lowered(fp8, plan);
   plan.settings.passes.set(LoweringPass::kSplitCollectives, true);
-  lowered(Fp8::kTensor, plan);
+  lowered(fp8, plan);
   PlanShorthand sharded = shorthand(1, 2, 2, 2);
-  lowered(Fp8::kTensor, sharded);
+  lowered(fp8, sharded);
   sharded.pp = 1;
   sharded.settings.zero_stage = 3;
-  lowered(Fp8::kTensor, sharded);
+  lowered(fp8, sharded);
 }
 
 TEST_CASE("FP8 needs bf16", "[planner][fp8]") {
@@ -178,6 +238,14 @@ TEST_CASE("FP8 needs bf16", "[planner][fp8]") {
   plan.settings.compute_dtype = DType::kFp32;
   const Graph graph = build_training_graph(small_llama(), DType::kFp32);
   CHECK_THROWS_WITH(expand(plan, graph, 1), Catch::Contains("plan.fp8: tensor makes copies of bf16"));
+}
+
+TEST_CASE("blocks have one format", "[planner][fp8]") {
+  PlanShorthand plan = shorthand(1, 1, 1, 1);
+  plan.settings.fp8 = Fp8::kBlock;
+  plan.settings.fp8_format = Fp8Format::kHybrid;
+  const Graph graph = build_training_graph(small_llama(), DType::kBf16);
+  CHECK_THROWS_WITH(expand(plan, graph, 1), Catch::Contains("plan.fp8_format: hybrid has one scale"));
 }
 
 }  // namespace orrery

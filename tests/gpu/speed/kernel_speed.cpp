@@ -271,6 +271,32 @@ void quantized(Table& table, const Model& m) {
   }
 }
 
+// Copies with scales for blocks, whose largest elements are found as they are made.
+void quantized_by_blocks(Table& table, const Model& m) {
+  const std::int64_t n = m.tokens * m.ffn;
+  const std::string shape = fmt::format("{} x {}", m.tokens, m.ffn);
+  const auto add = [&](const std::string& name, device::Fp8Scales scales, bool straight, bool turned) {
+    table.add(name, shape, (straight && turned ? 4 : 3) * n, [=](Arena& arena) {
+      const auto room = [&](std::int64_t outer, std::int64_t inner) {
+        const std::int64_t count = device::fp8_scale_count(scales, outer, inner);
+        return reinterpret_cast<float*>(arena.array(count, DType::kFp32).data);
+      };
+      device::Quantize copy;
+      copy.rows = m.tokens, copy.width = copy.stride = m.ffn;
+      copy.x = arena.array(n, kType);
+      copy.scales = scales;
+      if (straight) copy.to = arena.take(n), copy.scale = room(m.tokens, m.ffn);
+      if (turned) copy.turned = arena.take(n), copy.turned_scale = room(m.ffn, m.tokens);
+      return ready(arena, copy);
+    });
+  };
+  add("quantize by rows", device::Fp8Scales::kRows, true, false);
+  add("quantize by rows, turned", device::Fp8Scales::kRows, false, true);
+  add("quantize by rows, both ways", device::Fp8Scales::kRows, true, true);
+  add("quantize by squares", device::Fp8Scales::kSquares, true, false);
+  add("quantize by squares, turned", device::Fp8Scales::kSquares, false, true);
+}
+
 void tables(Table& table, const Model& m) {
   const std::int64_t n = m.tokens * m.width;
   for (const std::int64_t vocab : {std::int64_t{256}, m.vocab}) {
@@ -356,6 +382,7 @@ int measure_all() {
     elements(table, m);
     rotations(table, m);
     quantized(table, m);
+    quantized_by_blocks(table, m);
     tables(table, m);
   }
   state(table);
