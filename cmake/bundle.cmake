@@ -11,7 +11,7 @@ if(TARGET orrery-cuda)
 endif()
 # For tools/gpu-test and measurements on the target; they need no other libraries than the program. Whoever wants them
 # builds them.
-foreach(test test_gpu kernel-speed)
+foreach(test test_gpu kernel-speed product-speed)
   if(TARGET ${test})
     target_link_options(${test} PRIVATE LINKER:--disable-new-dtags)
     set_target_properties(${test} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")

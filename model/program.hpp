@@ -41,10 +41,15 @@ enum class KernelKind : std::uint8_t {
 std::string_view to_string(KernelKind kind);
 
 // How a product of kFp8 matrices is worked out (planner/fp8.hpp says of which).
+enum class Fp8Scaling : std::uint8_t {
+  kOne,      // Each operand has one scale.
+  kSquares,  // Weights have one for each 128 × 128, the other operand one for each 128 elements.
+  kRows,     // Both have one for each 128 elements.
+};
 struct Fp8Arithmetic {
-  bool blocks = false;  // Operands have a scale for each 128 elements or 128 × 128; else one.
-  bool e5m2 = false;    // Gradients are E5M2; else E4M3, as all else.
-  bool fast = false;    // Tensor cores hold sums in fewer bits than fp32 has.
+  Fp8Scaling scaling = Fp8Scaling::kOne;
+  bool e5m2 = false;  // Gradients are E5M2; else E4M3, as all else.
+  bool fast = false;  // Tensor cores hold sums in fewer bits than fp32 has.
   bool operator==(const Fp8Arithmetic&) const = default;
 };
 

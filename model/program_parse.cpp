@@ -167,17 +167,27 @@ void ProgramParser::read_kernel() {
   while (in_.peek().kind == TokenKind::kWord) {
     if (in_.peek_second().text == "=") {
       read_kernel_field(kernel);
-    } else if (kernel.dtype == DType::kFp8 && in_.accept_word("blocks")) {
-      kernel.fp8.blocks = true;
-    } else if (kernel.dtype == DType::kFp8 && in_.accept_word("e5m2")) {
-      kernel.fp8.e5m2 = true;
-    } else if (kernel.dtype == DType::kFp8 && in_.accept_word("fast")) {
-      kernel.fp8.fast = true;
-    } else {
+    } else if (kernel.dtype != DType::kFp8 || !read_fp8_word(kernel.fp8)) {
       kernel.dtype = read_enum<DType>("number format");
     }
   }
   add_kernel(kernel);
+}
+
+// false: it is another word.
+bool ProgramParser::read_fp8_word(Fp8Arithmetic& arithmetic) {
+  if (in_.accept_word("squares")) {
+    arithmetic.scaling = Fp8Scaling::kSquares;
+  } else if (in_.accept_word("rows")) {
+    arithmetic.scaling = Fp8Scaling::kRows;
+  } else if (in_.accept_word("e5m2")) {
+    arithmetic.e5m2 = true;
+  } else if (in_.accept_word("fast")) {
+    arithmetic.fast = true;
+  } else {
+    return false;
+  }
+  return true;
 }
 
 void ProgramParser::read_kernel_field(Kernel& kernel) {

@@ -68,6 +68,7 @@ class ProgramParser {
   void read_first_microbatch();
   void read_placement();
   void read_kernel();
+  bool read_fp8_word(Fp8Arithmetic& arithmetic);
   void read_kernel_field(Kernel& kernel);
   void read_role();
   void read_role_ranks(const std::string& role);

@@ -219,7 +219,8 @@ void Printer::print_kernel(std::size_t index) {
   add("kernel {} {}", kernel_names_[index], to_string(kernel.kind));
   if (kernel.kind != KernelKind::kFixed || kernel.dtype != standard.dtype)
     add(" {}", to_string(kernel.dtype));
-  if (kernel.fp8.blocks) add_text(" blocks");
+  if (kernel.fp8.scaling == Fp8Scaling::kSquares) add_text(" squares");
+  if (kernel.fp8.scaling == Fp8Scaling::kRows) add_text(" rows");
   if (kernel.fp8.e5m2) add_text(" e5m2");
   if (kernel.fp8.fast) add_text(" fast");
   if (kernel.m != standard.m) add(" m={}", kernel.m);

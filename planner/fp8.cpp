@@ -86,7 +86,9 @@ std::vector<Fp8Operand> fp8_operands(const Graph& graph, const Plan& plan, const
 }
 
 Fp8Arithmetic fp8_arithmetic(const Plan& plan, OpKind kind) {
-  if (plan.fp8 == Fp8::kBlock) return {.blocks = true};
+  if (plan.fp8 == Fp8::kBlock) {
+    return {.scaling = kind == OpKind::kMatmulGradWeight ? Fp8Scaling::kRows : Fp8Scaling::kSquares};
+  }
   const bool gradient = kind != OpKind::kMatmul;
   return {.e5m2 = gradient && plan.fp8_format == Fp8Format::kHybrid,
           .fast = plan.fp8_fast_sums == Fp8FastSums::kAll ||

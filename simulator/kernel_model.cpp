@@ -127,9 +127,20 @@ double copies_seconds(const Kernel& kernel, const GpuType& gpu, const Profile& p
   return bytes > 0 ? stream_seconds(bytes, 1, gpu, profile) + kPasses * profile.kernel_floor_s : 0;
 }
 
+// Over the rate of an FP8 product with sums in fp32 and one scale.
+double fp8_gain(const Fp8Arithmetic& arithmetic, const MatmulCosts& costs) {
+  switch (arithmetic.scaling) {
+    case Fp8Scaling::kSquares: return costs.fp8_squares;
+    case Fp8Scaling::kRows: return costs.fp8_rows;
+    case Fp8Scaling::kOne: break;
+  }
+  return arithmetic.fast ? costs.fp8_fast : 1;
+}
+
 double matmul_seconds(const Kernel& kernel, const GpuType& gpu, const Profile& profile) {
   const auto type = static_cast<std::size_t>(kernel.dtype);
-  const double rate = peak_of(kernel, gpu) * profile.matmul_efficiency * profile.matmul.type_efficiency[type];
+  double rate = peak_of(kernel, gpu) * profile.matmul_efficiency * profile.matmul.type_efficiency[type];
+  if (kernel.dtype == DType::kFp8) rate *= fp8_gain(kernel.fp8, profile.matmul);
   const double memory_s = stream_seconds(bytes_of(kernel) - copied_bytes(kernel), 1, gpu, profile);
   if (kernel.m == 0 || gpu.sms == 0) return side_by_side(kernel.flops / rate, memory_s);
   const Matmul matmul{kernel, gpu, profile, rate / gpu.sms};

@@ -17,6 +17,8 @@ struct GpuType;
 // How matmuls fall short of their fraction of peak; simulator/kernel_model.hpp has the formulas.
 struct MatmulCosts {
   std::array<double, kDTypeCount> type_efficiency{1, 1, 1, 1, 1, 1, 1, 1};  // Times matmul_efficiency.
+  // Of fp8, times that type's: sums in fewer bits than fp32; scales by squares, and by rows (Fp8Scaling).
+  double fp8_fast = 1, fp8_squares = 1, fp8_rows = 1;
   double tile_start_s = 0;  // Filling and draining a tile's pipeline.
   double quantisation = 0;  // How much of a last wave's idle SMs is lost: 0 nothing, 1 all.
   double split_s = 0;       // Fixed cost of adding up the parts of a product split along k.

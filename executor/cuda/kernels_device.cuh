@@ -119,6 +119,15 @@ __device__ __forceinline__ void store(T* to, const Floats<N>& x) {
   store_packed<N>(to, pack<T, N>(x));
 }
 
+// Keeps the compiler from holding what was made of these bytes, as floats in twice the registers, until it is
+// made of them again.
+template <class Vector>
+__device__ __forceinline__ void make_again(Vector& vector) {
+  static_assert(sizeof(Vector) == sizeof(uint4));
+  uint4& words = reinterpret_cast<uint4&>(vector);
+  asm volatile("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
+}
+
 // An id, label or place of either type.
 __device__ __forceinline__ std::int64_t whole_at(const void* from, bool is_int64, std::int64_t i) {
   return is_int64 ? static_cast<const std::int64_t*>(from)[i] : static_cast<const std::int32_t*>(from)[i];

@@ -60,15 +60,6 @@ struct HeldRow {
   Packed<T, kWide<T>> x, dy;
 };
 
-// Keeps the compiler from holding what was made of these bytes, as floats in twice the registers, until it is
-// made of them again.
-template <class Vector>
-__device__ __forceinline__ void make_again(Vector& vector) {
-  static_assert(sizeof(Vector) == sizeof(uint4));
-  uint4& words = reinterpret_cast<uint4&>(vector);
-  asm volatile("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
-}
-
 template <class T, int kWarps, bool kLayer>
 class HeldGrad {
  public:

@@ -140,7 +140,8 @@ class Quantizer {
     copy.stride = matrix.stride;
     copy.x = matrix.array;
     copy.e5m2 = arithmetic_.e5m2 && operands_.gradients.count(matrix.array.data) > 0;
-    if (arithmetic_.blocks) copy.scales = is_input(copy) ? Fp8Scales::kRows : Fp8Scales::kSquares;
+    if (arithmetic_.scaling != Fp8Scaling::kOne)
+      copy.scales = is_input(copy) ? Fp8Scales::kRows : Fp8Scales::kSquares;
     for (const std::vector<Quantize>* const known : {&made_, &earlier_}) {
       for (const Quantize& other : *known) {
         if (same_matrix(other, copy) && (turned ? other.turned : other.to) != nullptr) return other;

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "calibration/kernel_fit.hpp"
@@ -83,6 +85,29 @@ TEST_CASE("the kept kernel figures are what the measurements of H200 give", "[ca
   CHECK(kept.attention_backward_efficiency == Approx(fitted.attention_backward_efficiency).epsilon(0.02));
   same_attention(fitted.attention, kept.attention);
   same_attention(fitted.attention_backward, kept.attention_backward);
+}
+
+TEST_CASE("FP8 products' other arithmetics are as much faster or slower as measured", "[calibration]") {
+  std::ifstream file(ORRERY_SOURCE_DIR "/docs/results/gpu-products-h200.json");
+  const nlohmann::json rows = nlohmann::json::parse(file).at("rows");
+  std::map<std::string, std::map<std::string, double>> us;  // By product and arithmetic.
+  for (const auto& row : rows) us[row.at("what")][row.at("arithmetic")] = row.at("us");
+  CHECK(us.size() == 10);
+  const auto gain = [&](const std::string& arithmetic, auto counts) {
+    double logs = 0;
+    int count = 0;
+    for (const auto& [what, times] : us) {
+      if (!counts(what.find("gradient") != std::string::npos)) continue;
+      logs += std::log(times.at("fp8") / times.at(arithmetic));
+      ++count;
+    }
+    return std::exp(logs / count);
+  };
+  const MatmulCosts kept = default_profile(catalogue_gpu("h200").value()).matmul;
+  CHECK(kept.fp8_fast == Approx(gain("fp8 fast", [](bool) { return true; })).epsilon(0.01));
+  CHECK(kept.fp8_squares ==
+        Approx(gain("fp8 blocks", [](bool gradient) { return !gradient; })).epsilon(0.01));
+  CHECK(kept.fp8_rows == Approx(gain("fp8 blocks", [](bool gradient) { return gradient; })).epsilon(0.01));
 }
 
 TEST_CASE("FlashAttention 2's figures are what the measurements of H200 give", "[calibration]") {

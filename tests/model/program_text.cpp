@@ -82,7 +82,7 @@ devices 8-15,-1,0
 axis tp [0-1] x 4 step 2
 axis pp [0,4] x 4 step 1
 kernel qkv matmul bf16 m=8192 n=6144 k=4096 flops=412316860416 read=112MiB written=96MiB
-kernel qkv~2 matmul fp8 m=1 n=2 k=3 batch=4 flops=1e+25
+kernel qkv~2 matmul fp8 rows e5m2 fast m=1 n=2 k=3 batch=4 flops=1e+25
 kernel wait fixed fixed=5us
 
 role first (ranks 0-3):

@@ -135,8 +135,9 @@ TEST_CASE("formats and sums of FP8 products are the plan's", "[planner][fp8]") {
   CHECK(arithmetic(settings, forward) == Fp8Arithmetic{});
   settings.fp8 = Fp8::kBlock;
   settings.fp8_format = Fp8Format::kE4m3;
-  for (const std::string& name : {forward, to_input, to_weight})
-    CHECK(arithmetic(settings, name) == Fp8Arithmetic{.blocks = true});
+  CHECK(arithmetic(settings, forward) == Fp8Arithmetic{.scaling = Fp8Scaling::kSquares});
+  CHECK(arithmetic(settings, to_input) == Fp8Arithmetic{.scaling = Fp8Scaling::kSquares});
+  CHECK(arithmetic(settings, to_weight) == Fp8Arithmetic{.scaling = Fp8Scaling::kRows});
 }
 
 TEST_CASE("block scales are found as copies are made, and kept with them", "[planner][fp8]") {

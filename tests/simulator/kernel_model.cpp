@@ -89,6 +89,24 @@ TEST_CASE("rows that aren't aligned to 16 bytes cost what was measured", "[kerne
         5 * microseconds(matmul(8192, 50304, 1024), profile));
 }
 
+TEST_CASE("FP8 products take what their sums and scales make of them", "[kernels]") {
+  Profile profile;
+  profile.matmul.fp8_fast = 1.25, profile.matmul.fp8_squares = 0.8, profile.matmul.fp8_rows = 0.5;
+  GpuType gpu = ten_sms();
+  gpu.peak_flops_per_s[static_cast<std::size_t>(DType::kFp8)] = 2 * gpu.peak(DType::kBf16);
+  Kernel product = matmul(256 * 10, 256, 8192);
+  product.dtype = DType::kFp8;
+  const double exact = microseconds(product, profile, gpu);
+  product.fp8.e5m2 = true;
+  CHECK(microseconds(product, profile, gpu) == exact);
+  product.fp8.fast = true;
+  CHECK(microseconds(product, profile, gpu) == Approx(exact / 1.25).epsilon(1e-3));
+  product.fp8 = {.scaling = Fp8Scaling::kSquares};
+  CHECK(microseconds(product, profile, gpu) == Approx(exact / 0.8).epsilon(1e-3));
+  product.fp8 = {.scaling = Fp8Scaling::kRows};
+  CHECK(microseconds(product, profile, gpu) == Approx(exact / 0.5).epsilon(1e-3));
+}
+
 TEST_CASE("attention of a smaller head dimension takes more time per FLOP", "[kernels]") {
   Profile profile;
   profile.attention.exponential_share = 0.5;
