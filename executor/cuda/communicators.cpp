@@ -24,8 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin{2'000};
 constexpr std::chrono::microseconds kSleep{200};
 
-// "GPU-…" as nvidia-smi prints it, and the host that NCCL is told it is on: ranks of hosts that have
-// different names share nothing for NCCL, not even the GPU that they share.
+// "GPU-…" as nvidia-smi prints it, and NCCL's host.
 std::string own_gpu() {
   int ordinal = 0;
   check(cudaGetDevice(&ordinal), "asking for the current GPU");
@@ -36,8 +35,7 @@ std::string own_gpu() {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
   }
-  const char* const host = std::getenv("NCCL_HOSTID");
-  return host == nullptr ? text : fmt::format("{} of host '{}'", text, host);
+  return device::with_nccl_host(text);
 }
 
 // Multicast over NVLink stays off: NCCL reads this variable itself, so it is looked at and never changed.
