@@ -105,8 +105,15 @@ RunSummary summarize(const Prepared& prepared, const Program& program, const std
   summary.workspace_bytes = result.workspace_bytes;
   const host::DeviceUse& device = result.device;
   if (!device.name.empty()) summary.backend = "cuda";
-  summary.device = {device.name,        device.libraries,   device.library_bytes,   device.used_bytes,
-                    device.graph_steps, device.plain_steps, device.capture_failure, {},
+  summary.device = {device.name,
+                    device.libraries,
+                    device.library_bytes,
+                    device.used_bytes,
+                    device.graph_steps,
+                    device.plain_steps,
+                    device.registered_buffers,
+                    device.capture_failure,
+                    {},
                     device.warnings};
   for (const host::KernelUse& kernel : device.kernels) {
     summary.device.kernels.push_back(

@@ -41,6 +41,8 @@ std::string device_rows(const RunDevice& device) {
                                  bytes(device.used_bytes), bytes(device.library_bytes));
   text += fmt::format("  {:<22}{} replayed as graphs, {} launched kernel by kernel\n", "steps",
                       device.graph_steps, device.plain_steps);
+  if (device.registered_buffers > 0)
+    text += fmt::format("  {:<22}{} buffers with NCCL\n", "registered", device.registered_buffers);
   if (!device.kernels.empty()) text += kernel_rows(device.kernels);
   if (!device.capture_failure.empty())
     text += fmt::format("  {:<22}{}\n", "no graph:", device.capture_failure);
@@ -111,7 +113,8 @@ std::string to_json(const RunSummary& run, const Scenario& scenario) {
                       {"library_bytes", run.device.library_bytes},
                       {"used_bytes", run.device.used_bytes},
                       {"graph_steps", run.device.graph_steps},
-                      {"plain_steps", run.device.plain_steps}};
+                      {"plain_steps", run.device.plain_steps},
+                      {"registered_buffers", run.device.registered_buffers}};
     if (!run.device.warnings.empty()) json["device"]["warnings"] = run.device.warnings;
     for (const RunKernel& kernel : run.device.kernels) {
       json["device"]["kernels"].push_back({{"label", kernel.label},

@@ -24,6 +24,7 @@ struct RunDevice {
   std::int64_t library_bytes = 0;      // Workspaces of libraries and kernels, beside the memory plan.
   std::int64_t used_bytes = 0;         // What the device's memory had less of at the end.
   std::int64_t graph_steps = 0, plain_steps = 0;  // Replayed as graphs, and launched kernel by kernel.
+  std::int64_t registered_buffers = 0;            // With the communication library, by group.
   std::string capture_failure;                    // Why not as graphs.
   std::vector<RunKernel> kernels;                 // Where they were timed: largest loss first.
   std::vector<std::string> warnings;              // What worked, but not as well as it could, and why.

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "executor/cuda/checks.hpp"
+#include "executor/launch/status_page.hpp"
 #include "executor/launch/wire.hpp"
 
 namespace orrery::cuda {
@@ -24,8 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin{2'000};
 constexpr std::chrono::microseconds kSleep{200};
 
-// "GPU-…" as nvidia-smi prints it, and the host that NCCL is told it is on: ranks of hosts that have
-// different names share nothing for NCCL, not even the GPU that they share.
+// "GPU-…" as nvidia-smi prints it, and NCCL's host.
 std::string own_gpu() {
   int ordinal = 0;
   check(cudaGetDevice(&ordinal), "asking for the current GPU");
@@ -36,16 +36,17 @@ std::string own_gpu() {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
   }
-  const char* const host = std::getenv("NCCL_HOSTID");
-  return host == nullptr ? text : fmt::format("{} of host '{}'", text, host);
+  return device::with_nccl_host(text);
 }
 
 // Multicast over NVLink stays off: NCCL reads this variable itself, so it is looked at and never changed.
+constexpr const char* kMulticast = "NCCL_NVLS_ENABLE";
+
 void check_multicast() {
-  const char* const wanted = std::getenv("NCCL_NVLS_ENABLE");
+  const char* const wanted = std::getenv(kMulticast);
   if (wanted == nullptr || std::strtol(wanted, nullptr, 10) == 0) return;
   fail(ErrorKind::kRuntime,
-       "NCCL_NVLS_ENABLE is '{}', which asks for multicast over NVLink; that isn't supported: set it to 0",
+       "{} is '{}', which asks for multicast over NVLink; that isn't supported: set it to 0", kMulticast,
        wanted);
 }
 
@@ -94,7 +95,7 @@ Communicators::Communicators(const std::vector<device::Group>& groups, const dev
   };
   const std::vector<std::string> ids =
       device::share_ids(options_.rank, groups, groups.empty() ? "" : own_gpu(), make_id, all_gather);
-  for (const device::Group& group : groups) communicators_.push_back({group, nullptr});
+  for (const device::Group& group : groups) communicators_.push_back({group, nullptr, {}});
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
   std::sort(by_name_.begin(), by_name_.end(),
             [&](std::size_t a, std::size_t b) { return groups[a].name < groups[b].name; });
@@ -116,42 +117,76 @@ void Communicators::make(Communicator& communicator, const std::string& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // So that a lost rank is an error, not a hang.
   config.commName = communicator.group.name.c_str();
-  const ncclResult_t result =
-      nccl_->init_rank_config(&communicator.handle, static_cast<int>(communicator.group.ranks.size()), unique,
-                              communicator.group.position, &config);
-  if (result != ncclSuccess && result != ncclInProgress) {
-    fault(communicator, fmt::format("can't be made: {}", nccl_->error_string(result)));
+  demand(communicator, "be made",
+         nccl_->init_rank_config(&communicator.handle, static_cast<int>(communicator.group.ranks.size()),
+                                 unique, communicator.group.position, &config));
+}
+
+// A failure is one: ranks that registered and ranks that didn't mustn't meet in a call.
+std::int64_t Communicators::register_memory(std::span<const std::span<std::byte>> memory) {
+  if (std::getenv(kMulticast) == nullptr) return 0;
+  std::int64_t registered = 0;
+  for (const std::size_t g : by_name_) {
+    Communicator& communicator = communicators_[g];
+    for (const std::span<std::byte> one : memory) {
+      void* handle = nullptr;
+      demand(communicator, "register memory",
+             nccl_->register_buffer(communicator.handle, one.data(), one.size(), &handle));
+      if (handle == nullptr) continue;
+      communicator.registered.push_back(handle);
+      ++registered;
+    }
   }
-  settle(communicator, "be made");
+  return registered;
 }
 
 Communicators::~Communicators() {
   if (std::uncaught_exceptions() > exceptions_) broken_ = true;
-  for (const std::size_t g : by_name_) {
-    if (g < communicators_.size()) close(communicators_[g]);
-  }
+  close();
 }
 
-// Finalizing waits for the other members, so all do it in one order.
-void Communicators::close(Communicator& communicator) noexcept {
-  if (communicator.handle == nullptr) return;
-  if (!broken_) {
-    const ncclResult_t result = nccl_->finalize(communicator.handle);
-    broken_ = result != ncclSuccess && result != ncclInProgress;
+void Communicators::finalize(Communicator& communicator) {
+  for (void* const handle : communicator.registered) {
+    demand(communicator, "release memory", nccl_->deregister_buffer(communicator.handle, handle));
   }
-  if (!broken_) {
-    try {
-      settle(communicator, "be closed");
-    } catch (...) {
-      broken_ = true;  // Whoever hears of it knows more than this: the run has been ended.
-    }
-  }
-  broken_ ? nccl_->abort(communicator.handle) : nccl_->destroy(communicator.handle);
+  demand(communicator, "be closed", nccl_->finalize(communicator.handle));
+  nccl_->destroy(communicator.handle);
   communicator.handle = nullptr;
+}
+
+void Communicators::close() noexcept {
+  if (communicators_.empty()) return;
+  try {
+    // Finalizing waits for the other members, so all do it in one order.
+    for (const std::size_t g : by_name_) {
+      if (!broken_ && communicators_[g].handle != nullptr) finalize(communicators_[g]);
+    }
+  } catch (...) {
+    broken_ = true;  // Whoever hears of it knows more than this: the run has been ended.
+  }
+  // Those that are left at once: an abort waits until no graph is left that has captured its communicator,
+  // and one that runs ends when all the communicators in it are aborted. They take what is registered along.
+  nccl_->group_start();
+  for (Communicator& communicator : communicators_) {
+    if (communicator.handle != nullptr) nccl_->abort(communicator.handle);
+    communicator.handle = nullptr;
+  }
+  nccl_->group_end();
+}
+
+// NCCL may see that a rank has gone, or waits no longer, a moment before the watchdog says which one and
+// where it was.
+void Communicators::await_verdict() const {
+  const auto until = Clock::now() + launch::kVerdict;
+  while (options_.keep_waiting && Clock::now() < until) {
+    options_.keep_waiting();
+    std::this_thread::sleep_for(kSleep);
+  }
 }
 
 void Communicators::fault(const Communicator& communicator, const std::string& what) const {
   broken_ = true;
+  await_verdict();
   std::vector<int> others;
   for (const std::int32_t rank : communicator.group.ranks) {
     if (rank != options_.rank) others.push_back(rank);
@@ -174,6 +209,14 @@ void Communicators::keep_waiting() const {
     broken_ = true;  // What goes on is left in the middle.
     throw;
   }
+}
+
+// The answer to what NCCL was asked for, and that it has been done.
+void Communicators::demand(const Communicator& communicator, const char* what, ncclResult_t answer) const {
+  if (answer != ncclSuccess && answer != ncclInProgress) {
+    fault(communicator, fmt::format("can't {}: {}", what, nccl_->error_string(answer)));
+  }
+  settle(communicator, what);
 }
 
 // Until NCCL has done what it was asked for.
@@ -278,9 +321,7 @@ void Communicators::check() const {
 
 void Communicators::abort() noexcept {
   broken_ = true;
-  for (const std::size_t g : by_name_) {
-    if (g < communicators_.size()) close(communicators_[g]);
-  }
+  close();
 }
 
 }  // namespace orrery::cuda

@@ -40,6 +40,13 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
+  // Lets every communicator copy straight from and into this memory, which outlives them, and in which all
+  // calls read and write. All ranks of the run do so, before connect(). Returns how many registrations NCCL
+  // has made: none with NCCL_LOCAL_REGISTER=0, nor where NCCL_NVLS_ENABLE isn't set: NCCL then chooses
+  // multicast by itself, and memory that is registered speaks for it. THROWS Error(kRuntime) naming group and
+  // ranks.
+  std::int64_t register_memory(std::span<const std::span<std::byte>> memory);
+
   // Before steps are captured: performs each different set of calls once, so that NCCL has made all its
   // connections. Without, the first captured step would make them in the order in which this rank issues
   // calls, and two ranks whose orders differ could wait for each other. All ranks of the run call it at the
@@ -53,21 +60,26 @@ class Communicators {
   // THROWS Error(kRuntime) naming group and ranks when NCCL has noticed that something went wrong. Costs
   // little.
   void check() const;
-  // Ends what goes on, whether others have come or not; kernels on streams come to their end. Nothing but
-  // destruction may follow.
+  // Whether something went wrong, or a wait was ended: nothing but abort and destruction may follow.
+  bool broken() const { return broken_; }
+  // Ends what goes on, whether others have come or not; kernels on streams come to their end.
   void abort() noexcept;
 
  private:
   struct Communicator {
     device::Group group;  // NCCL keeps a pointer to its name.
     ncclComm_t handle = nullptr;
+    std::vector<void*> registered;
   };
   void make(Communicator& communicator, const std::string& id);
+  void demand(const Communicator& communicator, const char* what, ncclResult_t answer) const;
   void settle(const Communicator& communicator, const char* what) const;
   void keep_waiting() const;
   void add(const device::Call& call, const Communicator& to, cudaStream_t stream, ncclResult_t& result) const;
   [[noreturn]] void fault(const Communicator& communicator, const std::string& what) const;
-  void close(Communicator& communicator) noexcept;
+  void await_verdict() const;
+  void finalize(Communicator& communicator);
+  void close() noexcept;
 
   const Nccl* nccl_ = nullptr;
   CommunicatorOptions options_;

@@ -206,6 +206,7 @@ Nccl load_nccl() {
   Symbols symbols(kNccl, made.library);
   symbols(made.get_unique_id, "ncclGetUniqueId")(made.init_rank_config, "ncclCommInitRankConfig");
   symbols(made.get_async_error, "ncclCommGetAsyncError")(made.finalize, "ncclCommFinalize");
+  symbols(made.register_buffer, "ncclCommRegister")(made.deregister_buffer, "ncclCommDeregister");
   symbols(made.destroy, "ncclCommDestroy")(made.abort, "ncclCommAbort");
   symbols(made.error_string, "ncclGetErrorString")(made.last_error, "ncclGetLastError");
   symbols(made.group_start, "ncclGroupStart")(made.group_end, "ncclGroupEnd");

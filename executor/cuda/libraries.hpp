@@ -60,6 +60,8 @@ struct Nccl {
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) init_rank_config = nullptr;
   decltype(&ncclCommGetAsyncError) get_async_error = nullptr;
+  decltype(&ncclCommRegister) register_buffer = nullptr;
+  decltype(&ncclCommDeregister) deregister_buffer = nullptr;
   decltype(&ncclCommFinalize) finalize = nullptr;
   decltype(&ncclCommDestroy) destroy = nullptr;
   decltype(&ncclCommAbort) abort = nullptr;

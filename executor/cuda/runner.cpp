@@ -62,10 +62,7 @@ CudaRunner::~CudaRunner() {
   // ends.
   const bool failed = std::uncaught_exceptions() > 0;
   if (!failed) cudaDeviceSynchronize();
-  for (Slot& slot : slots_) {
-    if (slot.recorded != nullptr) cudaGraphExecDestroy(slot.recorded);
-  }
-  if (plain_ != nullptr) cudaGraphExecDestroy(plain_);
+  destroy_graphs();
   if (failed && communicators_) communicators_->abort();
   if (failed) cudaDeviceSynchronize();
 }
@@ -77,7 +74,13 @@ void CudaRunner::connect(const device::RunnerOptions& options) {
   how.deadline = options.deadline;
   how.keep_waiting = options.keep_waiting;
   communicators_ = std::make_unique<Communicators>(step_.groups, options.all_gather, how);
-  communicators_->connect(step_.instructions, streams_[0]);
+  try {
+    counters_.registered_buffers = communicators_->register_memory(step_.exchanged);
+    communicators_->connect(step_.instructions, streams_[0]);
+  } catch (...) {
+    communicators_->abort();  // Before what waits for the device, as the release of pinned memory does.
+    throw;
+  }
 }
 
 // Who signals whom across streams, and between which marks each instruction runs: one ends where the next of
@@ -163,7 +166,7 @@ void CudaRunner::note_nodes(std::int32_t instruction) {
   for (const cudaGraphNode_t node : nodes) captured_.try_emplace(node, instruction);
 }
 
-cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
+OwnGraph CudaRunner::capture_step(const std::vector<Event>* marks) {
   captured_.clear();
   // Relaxed: kernels that are used for the first time are loaded meanwhile.
   check(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeRelaxed), "capturing a step");
@@ -184,7 +187,7 @@ cudaGraphExec_t CudaRunner::capture_step(const std::vector<Event>* marks) {
   const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "making a graph of a step");
-  return made;
+  return OwnGraph(made);
 }
 
 void CudaRunner::capture() {
@@ -192,10 +195,15 @@ void CudaRunner::capture() {
     plain_ = capture_step(nullptr);
     for (Slot& slot : slots_) slot.recorded = capture_step(&slot.marks);
   } catch (const Error& error) {
+    destroy_graphs();
+    if (communicators_ && communicators_->broken()) throw;  // Plain launches wouldn't get further.
     counters_.capture_failure = error.what();
-    if (plain_ != nullptr) cudaGraphExecDestroy(plain_);
-    plain_ = nullptr;
   }
+}
+
+void CudaRunner::destroy_graphs() {
+  for (Slot& slot : slots_) slot.recorded.reset();
+  plain_.reset();
 }
 
 namespace {
@@ -267,7 +275,7 @@ void CudaRunner::launch(std::int64_t step, bool recorded) {
                         static_cast<std::size_t>(step_.staging_bytes), cudaMemcpyHostToDevice, stream),
         "bringing a step's tokens");
   if (plain_ != nullptr) {
-    check(cudaGraphLaunch(recorded ? slots_[s].recorded : plain_, stream), "replaying a step");
+    check(cudaGraphLaunch((recorded ? slots_[s].recorded : plain_).get(), stream), "replaying a step");
     ++counters_.graph_launches;
   } else {
     issue(recorded ? &slots_[s].marks : nullptr, false);

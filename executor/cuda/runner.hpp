@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -15,6 +16,11 @@
 #include "executor/device/device.hpp"
 
 namespace orrery::cuda {
+
+struct DestroyGraph {
+  void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
+};
+using OwnGraph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
 
 class CudaRunner : public device::Runner {
  public:
@@ -41,7 +47,7 @@ class CudaRunner : public device::Runner {
   };
   struct Slot {
     std::vector<Event> marks;
-    cudaGraphExec_t recorded = nullptr;
+    OwnGraph recorded;
     std::int64_t end_ns = 0;
   };
 
@@ -49,7 +55,8 @@ class CudaRunner : public device::Runner {
   void connect(const device::RunnerOptions& options);
   void plan_events();
   void capture();
-  cudaGraphExec_t capture_step(const std::vector<Event>* marks);
+  void destroy_graphs();
+  OwnGraph capture_step(const std::vector<Event>* marks);
   void issue(const std::vector<Event>* marks, bool capturing);
   void issue_instruction(std::size_t index, const std::vector<Event>* marks, bool capturing);
   void note_nodes(std::int32_t instruction);
@@ -74,7 +81,7 @@ class CudaRunner : public device::Runner {
   std::array<Slot, kSlots> slots_;
   std::vector<Event> ends_;  // By slot.
   Event begin_;
-  cudaGraphExec_t plain_ = nullptr;
+  OwnGraph plain_;
   Memory staged_, returned_;    // On the host, by slot.
   std::int64_t last_step_ = 0;  // Launched last.
   device::RunnerCounters counters_;

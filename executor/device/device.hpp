@@ -60,6 +60,7 @@ struct DeviceStep {
   std::int64_t staging_bytes = 0;
   std::byte* results = nullptr;
   std::int64_t result_bytes = 0;
+  std::vector<std::span<std::byte>> exchanged;  // Allocations in which calls read and write.
 };
 
 // ---- Who does it.
@@ -107,6 +108,7 @@ struct LaunchTime {
 struct RunnerCounters {
   std::int64_t graph_launches = 0, plain_steps = 0;  // Steps replayed, and those launched kernel by kernel.
   std::string capture_failure;                       // Why, where capture was wanted and failed.
+  std::int64_t registered_buffers = 0;               // With the communication library, by group.
   std::int64_t library_workspace_bytes = 0;          // Beside the memory plan: cuBLASLt's, cuDNN's, our own.
   std::vector<std::string> warnings;                 // What works, but not as well as it could, and why.
 };

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "executor/device/module_entry.hpp"
+#include "executor/device/unique_ids.hpp"
 
 namespace orrery::device {
 namespace {
@@ -87,10 +88,7 @@ class CudaBackend : public host::Backend {
   // Where no GPU can be used, that is said before ranks wait for each other.
   std::string device_name(int local_rank) const override {
     device_count();
-    // NCCL takes ranks for those of different hosts where this says so, and they may then share a GPU.
-    const char* const host = std::getenv("NCCL_HOSTID");
-    return host == nullptr ? fmt::format("GPU {}", local_rank)
-                           : fmt::format("GPU {} for '{}'", local_rank, host);
+    return with_nccl_host(fmt::format("GPU {}", local_rank));
   }
 
  private:

@@ -87,14 +87,19 @@ class DeviceRank {
     memory.staging = device.allocate(staging_.bytes, "a step's tokens");
     memory.results = device.allocate(result_bytes(world, self), "a step's results");
     memory.scratch = scratch_;
+    std::vector<std::span<std::byte>> exchanged = {
+        {world.arena(self), static_cast<std::size_t>(world.layout(self).arena_bytes)},
+        {memory.results, static_cast<std::size_t>(result_bytes(world, self))}};
     for (const std::int64_t bytes : exchange_bytes(tables_, self)) {
       memory.exchange.push_back(bytes > 0 ? device.allocate(bytes, "packing of what ranks exchange")
                                           : nullptr);
+      if (bytes > 0) exchanged.emplace_back(memory.exchange.back(), static_cast<std::size_t>(bytes));
     }
     OpLoweringOptions lowering;
     lowering.positions = [this](const std::vector<std::int64_t>& positions) { return constant(positions); };
     lowering.deterministic = device_options.deterministic;
     step_ = lower_step(tables_, bound_, staging_, memory, lowering);
+    step_.exchanged = std::move(exchanged);
     RunnerOptions runner;
     runner.capture = device_options.capture;
     runner.algorithm_cache = device_options.algorithm_cache;
@@ -180,6 +185,7 @@ class DeviceRank {
     while (!runner_->wait(step, kLook)) {
       launch::keep_waiting();
       if (std::chrono::steady_clock::now() < give_up) continue;
+      launch::await_run_end(launch::kVerdict);  // The watchdog may know which rank it is.
       fail(ErrorKind::kRuntime,
            "rank {}: step {} hasn't ended within {} s: the device hangs, or a peer doesn't answer",
            self_.value, step, options_.watchdog.count() / 1000);
@@ -274,15 +280,18 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
   std::vector<FloorRow> floor;
   std::vector<KernelSpan> kernels;
   std::int64_t used_bytes = 0;
+  // Outlives the failure's handler: the others, and the watchdog that ends what hangs, hear of it before this
+  // rank's device is waited for.
+  std::optional<DeviceRank> rank;
   try {
-    DeviceRank rank(graph, world, options, device_options, device, self, rendezvous);
+    rank.emplace(graph, world, options, device_options, device, self, rendezvous);
     if (rendezvous != nullptr) rendezvous->barrier();
-    rank.train(options.callbacks());
-    counters = rank.counters();
-    kernels = std::move(rank).kernels();
+    rank->train(options.callbacks());
+    counters = rank->counters();
+    kernels = std::move(*rank).kernels();
     used_bytes = info.free_bytes - device.info().free_bytes;
     if (device_options.time_launches_ms > 0) {
-      floor = rank.time_launches(std::chrono::milliseconds(device_options.time_launches_ms));
+      floor = rank->time_launches(std::chrono::milliseconds(device_options.time_launches_ms));
     }
     if (rendezvous != nullptr) {
       std::vector<RankId> others = host::active_ranks(program);
@@ -290,6 +299,7 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
       rendezvous->barrier();
       host::gather_records(world, self, others, *rendezvous);
     }
+    rank.reset();
   } catch (const std::exception& failure) {
     launch::end_run(page, {self.value, failure.what()});
     launch::leave_page();
@@ -303,6 +313,7 @@ RunResult run_on_device(const Graph& graph, const Program& program, const RunOpt
                    used_bytes,
                    counters.graph_launches,
                    counters.plain_steps,
+                   counters.registered_buffers,
                    counters.capture_failure,
                    {},
                    std::move(counters.warnings),

@@ -1,5 +1,8 @@
 #include "executor/device/unique_ids.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdlib>
 #include <map>
 
 #include "base/error.hpp"
@@ -84,6 +87,11 @@ void check_devices(const std::vector<OfRank>& all, const Group& group) {
 }
 
 }  // namespace
+
+std::string with_nccl_host(const std::string& device) {
+  const char* const host = std::getenv("NCCL_HOSTID");
+  return host == nullptr ? device : fmt::format("{} of host '{}'", device, host);
+}
 
 std::vector<std::string> share_ids(int rank, const std::vector<Group>& groups, std::string_view device,
                                    const std::function<std::string()>& make_id, const AllGather& all_gather) {

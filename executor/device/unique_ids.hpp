@@ -11,6 +11,10 @@
 
 namespace orrery::device {
 
+// The device's name and the host that NCCL is told it is on (NCCL_HOSTID), where it is told: ranks of hosts
+// that have different names share nothing for NCCL, not even the GPU that they share. "GPU 0 of host 'a'".
+std::string with_nccl_host(const std::string& device);
+
 // The ids of this rank's groups, in their order. All ranks of the run call it, once; also those without
 // groups. `device`: what tells this rank's device from all others of the run, such as its UUID; empty: it
 // isn't compared. `make_id` is called for each group in which this rank is the first. THROWS Error(kRuntime)

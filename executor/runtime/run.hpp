@@ -50,6 +50,7 @@ struct DeviceUse {
   std::int64_t library_bytes = 0;      // Workspaces of libraries and kernels, beside the memory plan.
   std::int64_t used_bytes = 0;  // All that the device's memory had less after the last step than before.
   std::int64_t graph_steps = 0, plain_steps = 0;  // Steps replayed as graphs, and launched kernel by kernel.
+  std::int64_t registered_buffers = 0;            // With the communication library, by group.
   std::string capture_failure;                    // Why not as graphs.
   std::vector<KernelUse> kernels;                 // Where they were timed.
   std::vector<std::string> warnings;              // What worked, but not as well as it could, and why.

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
+
 #include "executor/device/unique_ids.hpp"
 #include "executor/launch/rendezvous.hpp"
 #include "tests/executor/launch_processes.hpp"
@@ -61,6 +63,18 @@ TEST_CASE("two ranks of a group on one GPU are named", "[executor][device]") {
   });
   CHECK(said[0].find("ranks 0 and 2 are both on GPU GPU-0, and meet in group 'column 0'") == 0);
   for (const std::string& text : said) CHECK(text.find("ranks 0 and 2 are both on GPU GPU-0") == 0);
+}
+
+TEST_CASE("ranks of hosts that NCCL tells apart may share a GPU", "[executor][device]") {
+  const std::uint16_t port = free_port("127.0.0.1");
+  const auto said = in_processes(4, [&](int rank) {
+    const std::string alone = with_nccl_host("GPU-0");
+    setenv("NCCL_HOSTID", fmt::format("rank{}", rank).c_str(), 1);
+    shared(rank, port, groups_of(rank), with_nccl_host("GPU-0"));
+    return alone + ", " + with_nccl_host("GPU-0");
+  });
+  CHECK(said[0] == "GPU-0, GPU-0 of host 'rank0'");
+  CHECK(said[3] == "GPU-0, GPU-0 of host 'rank3'");
 }
 
 TEST_CASE("ranks that don't agree on a group say so", "[executor][device]") {

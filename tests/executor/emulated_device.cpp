@@ -44,6 +44,25 @@ namespace {
 
 using namespace device;
 
+// Calls read and write nowhere but in the memory that the step says they do.
+void check_exchanged(const DeviceStep& step) {
+  const auto check = [&](const std::byte* begin, std::int64_t bytes, const std::string& what) {
+    const auto has = [&](std::span<std::byte> one) {
+      return begin >= one.data() && begin + bytes <= one.data() + one.size();
+    };
+    if (begin == nullptr || std::any_of(step.exchanged.begin(), step.exchanged.end(), has)) return;
+    throw std::runtime_error(what + " touches memory that isn't said to be exchanged");
+  };
+  for (const DeviceInstruction& instruction : step.instructions) {
+    for (const Call& call : instruction.calls) {
+      const auto members = std::ssize(step.groups[static_cast<std::size_t>(instruction.group)].ranks);
+      const std::int64_t bytes = call.count * (call.fp64 ? 8 : size_bytes(call.dtype));
+      check(call.from, call.kind == CallKind::kReduceScatter ? members * bytes : bytes, instruction.name);
+      check(call.to, call.kind == CallKind::kAllGather ? members * bytes : bytes, instruction.name);
+    }
+  }
+}
+
 // Streams in turn, each as far as it can go, until the step has ended.
 class EmulatedRunner : public Runner {
  public:
@@ -152,6 +171,7 @@ class EmulatedDevice : public Device {
     for (const Launch& launch : launches) test::perform(launch);
   }
   std::unique_ptr<Runner> prepare(const DeviceStep& step, const RunnerOptions&) override {
+    check_exchanged(step);
     return std::make_unique<EmulatedRunner>(step, fabric_, rank_);
   }
 
