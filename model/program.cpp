@@ -23,6 +23,14 @@ bool same_instruction(const Role& a, const Instruction& x, const Role& b, const 
          x.piece == y.piece;
 }
 
+template <class Named>
+std::string full_name(const Program& program, const Named& named) {
+  std::string name = program.labels[named.label.index()];
+  if (named.layer >= 0) name += fmt::format(".l{}", named.layer);
+  if (named.microbatch >= 0) name += fmt::format(".m{}", named.microbatch);
+  return name;
+}
+
 }  // namespace
 
 std::string_view to_string(KernelKind kind) {
@@ -112,10 +120,9 @@ std::vector<std::vector<Coordinate>> coordinates(const Program& program) {
 }
 
 std::string instruction_name(const Program& program, const Instruction& instruction) {
-  std::string name = program.labels[instruction.label.index()];
-  if (instruction.layer >= 0) name += fmt::format(".l{}", instruction.layer);
-  if (instruction.microbatch >= 0) name += fmt::format(".m{}", instruction.microbatch);
-  return name;
+  return full_name(program, instruction);
 }
+
+std::string buffer_name(const Program& program, const Buffer& buffer) { return full_name(program, buffer); }
 
 }  // namespace orrery

@@ -237,6 +237,10 @@ struct Buffer {
   // A buffer before this one, right behind which a memory plan should place it; invalid: anywhere. Such a
   // chain has one lifetime, and together they are the columns of one matrix.
   BufferId behind = {};
+  // A transient buffer before this one, of the same size and category, whose memory this one takes over;
+  // invalid: it has memory of its own. The first instruction to touch this one writes it, and is the last
+  // that may touch the other.
+  BufferId in_place_of = {};
   bool operator==(const Buffer&) const = default;
 };
 
@@ -293,11 +297,13 @@ std::vector<std::vector<Coordinate>> coordinates(const Program& program);
 
 // "qkv.l3.m0": the label with its layer and micro-batch, unique within a role.
 std::string instruction_name(const Program& program, const Instruction& instruction);
+// Buffers are named likewise.
+std::string buffer_name(const Program& program, const Buffer& buffer);
 
 // Everything that is wrong: ids out of range, dependencies that point forward or form a cycle with a
 // stream, names that repeat, sends without their receive (count and bytes, for every pair of ranks),
 // collectives whose order, kind or bytes differ between members of a group, ranks in two groups of one
-// axis or on the same device.
+// axis or on the same device, buffers that are touched after another has taken over their memory.
 std::vector<std::string> verify(const Program& program);
 
 // Text that people can write by hand and that reads back to the same Program, byte for byte:

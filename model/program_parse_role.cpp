@@ -107,15 +107,18 @@ void ProgramParser::read_buffer(RoleState& state) {
     const auto last = static_cast<std::int64_t>(program_.placements.size()) - 1;
     buffer.placement = PlacementId(in_.expect_integer("the number of a placement declared above", 0, last));
   }
-  if (in_.accept_word("behind")) {
-    const Token before = in_.peek();
-    const Name other = in_.expect_name("a buffer declared above");
-    const std::optional<NameKey> known = known_key(other);
-    const auto found = known ? state.buffers.find(*known) : state.buffers.end();
-    if (found == state.buffers.end()) fail_name(state, before, other, state.buffers, "buffer");
-    buffer.behind = BufferId(found->second);
-  }
+  if (in_.accept_word("behind")) buffer.behind = read_declared_buffer(state);
+  if (in_.accept_word("in-place-of")) buffer.in_place_of = read_declared_buffer(state);
   state.role.buffers.push_back(buffer);
+}
+
+BufferId ProgramParser::read_declared_buffer(const RoleState& state) {
+  const Token token = in_.peek();
+  const Name name = in_.expect_name("a buffer declared above");
+  const std::optional<NameKey> key = known_key(name);
+  const auto found = key ? state.buffers.find(*key) : state.buffers.end();
+  if (found == state.buffers.end()) fail_name(state, token, name, state.buffers, "buffer");
+  return BufferId(found->second);
 }
 
 void ProgramParser::read_instruction(RoleState& state) {
@@ -307,12 +310,7 @@ void ProgramParser::read_operands(RoleState& state, bool writes) {
   in_.take();
   do {
     while (in_.peek().kind == TokenKind::kNewline) in_.take();
-    const Token token = in_.peek();
-    const Name name = in_.expect_name("a buffer");
-    const std::optional<NameKey> key = known_key(name);
-    const auto found = key ? state.buffers.find(*key) : state.buffers.end();
-    if (found == state.buffers.end()) fail_name(state, token, name, state.buffers, "buffer");
-    state.role.operands.push_back({BufferId(found->second), writes});
+    state.role.operands.push_back({read_declared_buffer(state), writes});
   } while (in_.accept_punctuation(','));
 }
 

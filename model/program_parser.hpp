@@ -77,6 +77,7 @@ class ProgramParser {
   // Statements inside a role.
   void read_stream(RoleState& state);
   void read_buffer(RoleState& state);
+  BufferId read_declared_buffer(const RoleState& state);
   void read_instruction(RoleState& state);
   Work read_work();
   Work read_compute();

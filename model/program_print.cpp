@@ -264,11 +264,14 @@ void Printer::print_buffer(const Role& role, const Buffer& buffer) {
   if (buffer.offset >= 0) add(" at {}", exact_bytes(buffer.offset));
   if (buffer.tensor.valid()) add(" of {}", buffer.tensor.value);
   if (buffer.placement.valid()) add(" placed {}", buffer.placement.value);
-  if (buffer.behind.valid()) {
-    const Buffer& before = role.buffers[buffer.behind.index()];
-    add_text(" behind ");
-    print_name(before.label, before.layer, before.microbatch);
-  }
+  const auto print_other = [&](std::string_view what, BufferId id) {
+    if (!id.valid()) return;
+    const Buffer& other = role.buffers[id.index()];
+    add_text(what);
+    print_name(other.label, other.layer, other.microbatch);
+  };
+  print_other(" behind ", buffer.behind);
+  print_other(" in-place-of ", buffer.in_place_of);
   add_text("\n");
 }
 

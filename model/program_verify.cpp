@@ -11,6 +11,7 @@
 
 #include "base/random.hpp"
 #include "model/program.hpp"
+#include "model/program_verify_buffers.hpp"
 #include "model/program_verify_ranks.hpp"
 
 namespace orrery {
@@ -160,11 +161,7 @@ class RoleChecker {
   void check_buffer(std::size_t index) {
     const Buffer& buffer = role_.buffers[index];
     if (!within(program_.labels, buffer.label.value)) return report("a buffer", "has no label");
-    Instruction named;  // Buffers are named like instructions.
-    named.label = buffer.label;
-    named.layer = buffer.layer;
-    named.microbatch = buffer.microbatch;
-    const auto name = [&] { return "buffer " + instruction_name(program_, named); };
+    const auto name = [&] { return "buffer " + buffer_name(program_, buffer); };
     if (!buffers_.insert({buffer.label.value, buffer.layer, buffer.microbatch}).second) {
       report(name(), "the name appears twice");
     }
@@ -291,7 +288,11 @@ std::vector<std::string> verify(const Program& program) {
   check_axes(program, faults);
   check_placements(program, faults);
   for (const Role& role : program.roles) RoleChecker(program, role, faults).check();
-  // Whether ranks agree can only be asked of a program whose parts exist.
+  // What follows can only be asked of a program whose parts exist.
+  if (!faults.empty()) return faults;
+  for (const Role& role : program.roles) {
+    for (std::string& fault : verify_in_place(program, role)) faults.push_back(std::move(fault));
+  }
   if (faults.empty()) faults = verify_communication(program);
   return faults;
 }

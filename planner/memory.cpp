@@ -36,12 +36,22 @@ void walk_live(const Role& role, const Visit& visit) {
 
 }  // namespace
 
+std::vector<std::size_t> memory_owners(const Role& role) {
+  std::vector<std::size_t> owners(role.buffers.size());
+  for (std::size_t b = 0; b < owners.size(); ++b) {
+    const BufferId other = role.buffers[b].in_place_of;
+    owners[b] = other.valid() ? owners[other.index()] : b;
+  }
+  return owners;
+}
+
 std::vector<Lifetime> lifetimes(const Role& role) {
+  const std::vector<std::size_t> owners = memory_owners(role);
   std::vector<Lifetime> lives(role.buffers.size());
   for (std::size_t i = 0; i < role.instructions.size(); ++i) {
     const Range operands = role.instructions[i].operands;
     for (std::int32_t o = operands.begin; o < operands.end; ++o) {
-      Lifetime& lifetime = lives[role.operands[static_cast<std::size_t>(o)].buffer.index()];
+      Lifetime& lifetime = lives[owners[role.operands[static_cast<std::size_t>(o)].buffer.index()]];
       if (lifetime.first < 0) lifetime.first = static_cast<std::int32_t>(i);
       lifetime.last = static_cast<std::int32_t>(i);
     }

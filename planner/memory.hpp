@@ -23,7 +23,12 @@ PeakMemory peak_memory(const Role& role);
 // The role whose peak is highest; the first of equals. REQUIRES: there is one.
 RoleId fullest_role(const Program& program);
 
-// The first and the last instruction to touch a buffer, in issue order; −1: nothing touches it.
+// By buffer: the one whose memory it has. Its own, or what it takes over (Buffer::in_place_of) and that one's
+// in turn. REQUIRES here and above: verify(program) is empty of faults in the role.
+std::vector<std::size_t> memory_owners(const Role& role);
+
+// The first and the last instruction to touch a buffer's memory, in issue order; −1: nothing does, or it has
+// another's.
 struct Lifetime {
   std::int32_t first = -1, last = -1;
 };

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "base/error.hpp"
+#include "planner/memory.hpp"
 #include "planner/memory_plan_lifetimes.hpp"
 #include "planner/memory_plan_place.hpp"
 #include "planner/memory_plan_space.hpp"
@@ -64,9 +65,11 @@ MemoryPlan plan_memory(const Role& role, const ExecutionOrder& order, const Memo
   plan.issue_bytes = plan.persistent_bytes + busy_bytes(role, issue_lifetimes(role), options.alignment_bytes);
   plan.bound_bytes = plan.persistent_bytes + busy_bytes(role, safe, options.alignment_bytes);
   const PlacedBuffers transient = place_buffers(role, safe, options.alignment_bytes);
+  const std::vector<std::size_t> owners = memory_owners(role);
   plan.arena_bytes = plan.persistent_bytes + transient.bytes;
   for (std::size_t b = 0; b < safe.size(); ++b) {
-    if (transient.offsets[b] >= 0) plan.offsets[b] = plan.persistent_bytes + transient.offsets[b];
+    const std::int64_t offset = transient.offsets[owners[b]];
+    if (offset >= 0) plan.offsets[b] = plan.persistent_bytes + offset;
     if (safe[b].unordered) plan.unordered.emplace_back(static_cast<std::int64_t>(b));
   }
   return plan;

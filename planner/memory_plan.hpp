@@ -2,6 +2,7 @@
 // Where each buffer of a role lies in its rank's arena: one allocation a rank, made once, and no allocator at
 // run time. Buffers share addresses when the order of execution (streams, dependencies, messages; see
 // memory_plan_order.hpp) keeps their uses apart, so that the executor may run the offsets with any timing.
+// One that is in place of another lies where that one does.
 
 #include <cstdint>
 #include <string>
@@ -49,8 +50,9 @@ MemoryPlan plan_memory(const Role& role, const ExecutionOrder& order, const Memo
 void apply(const MemoryPlan& plan, Role& role);
 
 // What is wrong with a plan, by another way than it was made: buffers outside the arena or their region, off
-// the alignment, and buffers that share bytes although the order of execution doesn't keep them apart, each
-// with the names of both; then the unordered ones. In time about linear in the operands.
+// the alignment or not where they are in place of another, and buffers that share bytes although the order of
+// execution doesn't keep them apart, each with the names of both; then the unordered ones. In time about
+// linear in the operands.
 std::vector<std::string> verify(const MemoryPlan& plan, const Program& program, RoleId role,
                                 const MemoryPlanOptions& options = {});
 

@@ -9,13 +9,15 @@
 namespace orrery {
 namespace {
 
-// What a buffer's begin knows and what its end is, by stream of the role: counts as in ExecutionOrder.
+// What the begin of a buffer's memory knows and what its end is, by stream of the role: counts as in
+// ExecutionOrder.
 struct Ends {
   std::size_t streams = 0;
   std::vector<std::int32_t> known, last;  // By buffer, then stream; last 0: not touched there.
 };
 
 Ends ends_of(const Role& role, const ExecutionOrder& order) {
+  const std::vector<std::size_t> owners = memory_owners(role);
   Ends ends{order.stream_count(), {}, {}};
   ends.known.assign(role.buffers.size() * ends.streams, std::numeric_limits<std::int32_t>::max());
   ends.last.assign(role.buffers.size() * ends.streams, 0);
@@ -23,7 +25,8 @@ Ends ends_of(const Role& role, const ExecutionOrder& order) {
     const Instruction& instruction = role.instructions[i];
     const auto known = order.known(i);
     for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
-      const std::size_t at = role.operands[static_cast<std::size_t>(o)].buffer.index() * ends.streams;
+      const std::size_t buffer = role.operands[static_cast<std::size_t>(o)].buffer.index();
+      const std::size_t at = owners[buffer] * ends.streams;
       // Any toucher may be the first to begin: later ones of a stream know no less than earlier ones.
       for (std::size_t s = 0; s < ends.streams; ++s) {
         ends.known[at + s] = std::min(ends.known[at + s], known[s]);

@@ -17,7 +17,7 @@ namespace orrery {
 // knows that this one has ended. So the partial order is rounded up to intervals, which allocators can work
 // with: a buffer never shares with one that is begun in between, even if that one would know.
 struct SafeLifetime {
-  std::int32_t first = -1;  // −1: persistent, or never touched.
+  std::int32_t first = -1;  // −1: persistent, never touched, or in another's memory (memory_owners).
   std::int32_t end = -1;
   std::int32_t wrap_end = 0;
   // Its own next use may begin before this step's has ended: the Program lacks an order that no placement can

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "planner/memory.hpp"
 #include "planner/memory_plan.hpp"
 
 namespace orrery {
@@ -21,7 +20,6 @@ class PlanChecker {
         program_(program),
         role_(program.roles[role.index()]),
         order_(program, role),
-        lives_(lifetimes(role_)),
         alignment_(alignment),
         touchers_(role_.buffers.size()) {
     for (std::size_t i = 0; i < role_.instructions.size(); ++i) {
@@ -42,8 +40,9 @@ class PlanChecker {
         begun.push_back(b);
       }
     }
-    std::stable_sort(begun.begin(), begun.end(),
-                     [&](std::size_t a, std::size_t b) { return lives_[a].first < lives_[b].first; });
+    std::stable_sort(begun.begin(), begun.end(), [&](std::size_t a, std::size_t b) {
+      return touchers_[a].front() < touchers_[b].front();
+    });
     for (const int step : {0, 1}) {
       for (const std::size_t b : begun) own(b, step);
     }
@@ -51,13 +50,7 @@ class PlanChecker {
   }
 
  private:
-  std::string name(std::size_t buffer) const {
-    Instruction named;  // Buffers are named like instructions.
-    named.label = role_.buffers[buffer].label;
-    named.layer = role_.buffers[buffer].layer;
-    named.microbatch = role_.buffers[buffer].microbatch;
-    return instruction_name(program_, named);
-  }
+  std::string name(std::size_t buffer) const { return buffer_name(program_, role_.buffers[buffer]); }
   template <class... Args>
   void report(fmt::format_string<Args...> format, Args&&... args) {
     faults_.push_back(
@@ -68,7 +61,7 @@ class PlanChecker {
   bool check_place(std::size_t b) {
     const Buffer& buffer = role_.buffers[b];
     const std::int64_t offset = plan_.offsets[b];
-    const bool needed = buffer.persistent || lives_[b].first >= 0;
+    const bool needed = buffer.persistent || !touchers_[b].empty();
     if (offset < 0) {
       if (needed) report("buffer {} has no offset", name(b));
       return false;
@@ -82,6 +75,8 @@ class PlanChecker {
     }
     if (offset % alignment_ != 0)
       report("buffer {} begins at {}, no multiple of {}", name(b), offset, alignment_);
+    if (const BufferId other = buffer.in_place_of; other.valid() && offset != plan_.offsets[other.index()])
+      report("buffer {} begins at {}, and not in place of {}", name(b), offset, name(other.index()));
     return needed;
   }
 
@@ -111,11 +106,13 @@ class PlanChecker {
     }
     if (reported_.contains({owner.buffer, b})) return;
     const bool previous_step = step != owner.step;
+    const BufferId other = role_.buffers[b].in_place_of;
+    const bool takes_over = !previous_step && other.valid() && other.index() == owner.buffer;
     for (const std::size_t i : touchers_[owner.buffer]) {
       const std::size_t stream = role_.instructions[i].stream.index();
       const std::int32_t count = order_.count(i) - (previous_step ? order_.length(stream) : 0);
       for (const std::size_t j : touchers_[b]) {
-        if (order_.known(j)[stream] >= count) continue;
+        if (order_.known(j)[stream] >= count || (takes_over && i == j)) continue;
         reported_.emplace(owner.buffer, b);
         const std::string ender = instruction_name(program_, role_.instructions[i]);
         const std::string beginner = instruction_name(program_, role_.instructions[j]);
@@ -136,7 +133,6 @@ class PlanChecker {
   const Program& program_;
   const Role& role_;
   ExecutionOrder order_;
-  std::vector<Lifetime> lives_;
   std::int64_t alignment_;
   std::vector<std::vector<std::size_t>> touchers_;  // By buffer: instructions.
   std::map<std::int64_t, Owner> owners_;            // By first byte: apart from each other.

@@ -161,8 +161,8 @@ class RoleBuilder {
     if (made < 0) {
       Buffer of_role = stage.microbatch_buffers[static_cast<std::size_t>(buffer)];
       of_role.microbatch = microbatch;
-      if (of_role.behind.valid()) {  // Which may be made only now.
-        of_role.behind = BufferId(microbatch_buffer(chunk, microbatch, of_role.behind.value));
+      for (BufferId* const other : {&of_role.behind, &of_role.in_place_of}) {  // Which may be made only now.
+        if (other->valid()) *other = BufferId(microbatch_buffer(chunk, microbatch, other->value));
       }
       made = static_cast<std::int32_t>(std::ssize(out_.role.buffers));
       out_.role.buffers.push_back(of_role);

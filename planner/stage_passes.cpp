@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "planner/stage_dependencies.hpp"
+#include "planner/stage_in_place.hpp"
 
 namespace orrery {
 namespace {
@@ -191,6 +192,7 @@ void run_stage_passes(StageTemplate& stage, const StageInput& input, SymbolTable
     report.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     verify_after(report.pass, stage, before);
   }
+  put_gradients_in_place(stage, input.graph);
   set_dependencies(stage, !passes.contains(LoweringPass::kAsyncCollectives));
 }
 

@@ -24,9 +24,9 @@ std::int64_t split_collectives(StageTemplate& stage, const StageInput& input, Sy
 // these. No further, because what they bring has to be held from then on. Returns how many.
 std::int64_t start_collectives_early(StageTemplate& stage);
 
-// Runs those that are switched on, adds to their reports, and sets the lists' dependencies.
-// THROWS Error(kRuntime) naming the pass after which a launch reads something else than before, or before it
-// is there.
+// Runs those that are switched on, adds to their reports, and sets what the lists' buffers are in place of
+// and their dependencies. THROWS Error(kRuntime) naming the pass after which a launch reads something else
+// than before, or before it is there.
 void run_stage_passes(StageTemplate& stage, const StageInput& input, SymbolTable& symbols,
                       std::vector<PassReport>& reports);
 

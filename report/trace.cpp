@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/program_ranks.hpp"
+#include "planner/memory.hpp"
 
 namespace orrery {
 namespace {
@@ -227,13 +228,14 @@ class TraceWriter {
       bool touched = false;
       SimTime from, to;
     };
+    const std::vector<std::size_t> owners = memory_owners(role);
     std::vector<Life> lives(role.buffers.size());
     for (std::size_t i = begin; i < end; ++i) {
       const Span& span = timeline_.spans[i];
       for (std::int32_t k = span.first; k <= span.last; ++k) {
         const Range operands = role.instructions[static_cast<std::size_t>(k)].operands;
         for (std::int32_t o = operands.begin; o < operands.end; ++o) {
-          Life& life = lives[role.operands[static_cast<std::size_t>(o)].buffer.index()];
+          Life& life = lives[owners[role.operands[static_cast<std::size_t>(o)].buffer.index()]];
           life.from = life.touched ? std::min(life.from, span.start) : span.start;
           life.to = life.touched ? std::max(life.to, span.end) : span.end;
           life.touched = true;

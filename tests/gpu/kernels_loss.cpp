@@ -104,6 +104,7 @@ TEST_CASE("the loss with its gradient on the device is the host's", "[gpu]") {
       CAPTURE(to_string(type), shape.tokens, shape.vocab, shape.real);
       check_both(shape, type, 0, true);
       check_both(shape, type, 0, false);
+      check_both(shape, type, 1, true);
       check_both(shape, type, 1, false);
     }
   }
@@ -115,6 +116,7 @@ TEST_CASE("cross-entropy on the device is the host's", "[gpu]") {
     for (const LossShape& shape : kLossShapes) {
       CAPTURE(to_string(type), shape.tokens, shape.vocab, shape.real);
       check_loss(shape, type, DType::kInt64, 0, true);
+      check_loss(shape, type, DType::kInt64, 1, true);
       check_loss(shape, type, DType::kInt32, 1, false);
     }
   }
@@ -125,15 +127,19 @@ TEST_CASE("the gradient of a part of the vocabulary knows which labels are its o
   const LossShape shape = {50, 160, 150, 320};
   const Values logits = numbers(50 * 160, DType::kBf16, 1, 8), labels = whole_numbers(50, 0, 640, 2);
   const Values lse(50, 6.5);
-  DeviceCase on_device;
-  device::CrossEntropyGrad grad{shape.tokens, shape.vocab, shape.real, shape.first_entry, kTokensOfMean, {},
-                                {},           nullptr,     {}};
-  grad.logits = on_device.input(logits, DType::kBf16);
-  grad.labels = on_device.input(labels, DType::kInt64);
-  grad.lse = reinterpret_cast<const float*>(on_device.input(lse, DType::kFp32).data);
-  grad.dlogits = on_device.output(logits.size(), DType::kBf16);
-  on_device.run(grad);
   HostOp op = host_op(OpKind::kCrossEntropyGrad, shape, logits, labels);
   op.input({1, 50}, lse).output({1, 50, 160});
-  CHECK(element_error(on_device.values(grad.dlogits), op.run()[0]) < tolerance_of(DType::kBf16));
+  const Values wanted = op.run()[0];
+  for (const bool in_place : {false, true}) {
+    CAPTURE(in_place);
+    DeviceCase on_device;
+    device::CrossEntropyGrad grad{shape.tokens, shape.vocab, shape.real, shape.first_entry, kTokensOfMean, {},
+                                  {},           nullptr,     {}};
+    grad.logits = in_place ? on_device.changed(logits, DType::kBf16) : on_device.input(logits, DType::kBf16);
+    grad.labels = on_device.input(labels, DType::kInt64);
+    grad.lse = reinterpret_cast<const float*>(on_device.input(lse, DType::kFp32).data);
+    grad.dlogits = in_place ? grad.logits : on_device.output(logits.size(), DType::kBf16);
+    on_device.run(grad);
+    CHECK(element_error(on_device.values(grad.dlogits), wanted) < tolerance_of(DType::kBf16));
+  }
 }

@@ -132,6 +132,7 @@ class Generator {
       role.buffers.push_back(
           {LabelId(label_id), layer, microbatch, category, bytes(), chance(2), chance(2) ? -1 : bytes()});
       const std::size_t own = role.buffers.size() - 1;
+      if (own > 0 && chance(3)) role.buffers[own].in_place_of = BufferId(up_to(own));
       if (own == 0 || chance(2)) continue;
       const Buffer& before = role.buffers[own - 1];
       Buffer& buffer = role.buffers[own];

@@ -91,6 +91,8 @@ role first (ranks 0-3):
   stream "side stream" priority 2
   buffer w.l1 parameters 1MB persistent at 0B
   buffer x.l1.m0 activations 1KiB
+  buffer x.l2.m0 activations 1KiB behind x.l1.m0
+  buffer x.l3.m0 activations 1KiB in-place-of x.l1.m0
   f.l1.m0 = compute qkv for forward after @prev g.l1 reads w.l1 writes x.l1.m0 reads x.l1.m0
   r.l1.m0 = all-reduce 1MB fp32 in tp for tensor-parallel after f.l1.m0
   s.m0 = send 1KiB to next in pp on comm for pipeline after r.l1.m0
@@ -125,6 +127,8 @@ TEST_CASE("every field of a program has its place in the text", "[program]") {
   CHECK(role.buffers[0].offset == 0);
   CHECK(role.buffers[1].offset == -1);
   CHECK(role.buffers[1].microbatch == 0);
+  CHECK(role.buffers[2].behind == BufferId(1));
+  CHECK(role.buffers[3].in_place_of == BufferId(1));
   const Instruction& forward = role.instructions[0];
   CHECK(forward.layer == 1);
   CHECK(forward.purpose == Purpose::kForward);

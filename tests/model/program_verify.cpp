@@ -147,6 +147,33 @@ TEST_CASE("ids, ranges and numbers that no text could say", "[program]") {
         }).size() == 3);
 }
 
+TEST_CASE("a buffer takes over memory that nobody needs any more", "[program]") {
+  const auto with = [](const std::string& buffers, const std::string& instructions) {
+    return faults_of("role a (ranks 0):\n  buffer x activations 8B\n" + buffers + instructions);
+  };
+  const std::string y = "  buffer y activations 8B in-place-of x\n";
+  const std::string begin = "  f = compute 1us writes x\n  g = compute 1us reads x writes y\n";
+  CHECK(with(y, begin + "  h = compute 1us reads y\n").empty());
+  CHECK(with(y + "  buffer z activations 8B in-place-of y\n", begin + "  h = compute 1us reads y writes z\n")
+            .empty());
+  CHECK(with(y, begin + "  h = compute 1us reads y, x\n") ==
+        Faults{"role 'a': buffer y: h touches x after g has begun this one in its place"});
+  CHECK(with(y, "  f = compute 1us writes x\n  g = compute 1us reads x, y\n") ==
+        Faults{"role 'a': buffer y: g is the first to touch it and doesn't write it, in place of x"});
+  CHECK(with(y, "  f = compute 1us writes x\n") ==
+        Faults{"role 'a': buffer y: nothing touches it, in place of x"});
+  const Faults unlike = {"role 'a': buffer y: is in place of a buffer of another size or category"};
+  CHECK(with("  buffer y activations 9B in-place-of x\n", begin) == unlike);
+  CHECK(with("  buffer y workspace 8B in-place-of x\n", begin) == unlike);
+  CHECK(with("  buffer y activations 8B persistent in-place-of x\n", begin) ==
+        Faults{"role 'a': buffer y: is in place of another, and persistent buffers keep their memory"});
+  CHECK(
+      with(y + "  buffer z activations 8B in-place-of x\n", begin + "  h = compute 1us reads y writes z\n") ==
+      Faults{"role 'a': buffer z: another buffer is in place of the same one"});
+  CHECK(with("  buffer y activations 8B in-place-of y\n", begin) ==
+        Faults{"role 'a': buffer y: is in place of buffer 1, which isn't declared before it"});
+}
+
 TEST_CASE("coordinates say where a rank stands on each axis", "[program]") {
   const Program program = parse_program("world 5\naxis tp [0,1] [3,2]\naxis pp [0,3]\nrole a (ranks 0-3):");
   const auto where = coordinates(program);

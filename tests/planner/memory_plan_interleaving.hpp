@@ -170,6 +170,9 @@ class Interleaving {
                                           BufferId(static_cast<std::int64_t>(b)))) {
           continue;  // Reported as a fault of the Program.
         }
+        const BufferId taken = role.buffers[b].in_place_of;
+        const bool its_own = taken.valid() && taken.index() == use.buffer && use.step == at_step;
+        if (its_own && use.touchers == operands_on(role.instructions[i], role, use.buffer)) continue;
         const std::int64_t begin = plan.offsets[b], other = plan.offsets[use.buffer];
         if (begin < other + role.buffers[use.buffer].bytes && other < begin + role.buffers[b].bytes) {
           faults_.push_back("rank " + std::to_string(rank) + ": buffers " + std::to_string(b) + " and " +
@@ -191,6 +194,14 @@ class Interleaving {
       }
       std::erase_if(live, [](const Use& use) { return use.touchers == 0; });
     }
+  }
+
+  static int operands_on(const Instruction& instruction, const Role& role, std::size_t b) {
+    int count = 0;
+    for (std::int32_t o = instruction.operands.begin; o < instruction.operands.end; ++o) {
+      count += role.operands[static_cast<std::size_t>(o)].buffer.index() == b ? 1 : 0;
+    }
+    return count;
   }
 
   int touchers(std::size_t rank, std::size_t b) {
