@@ -1,4 +1,4 @@
-#include "tests/executor/emulated_device.hpp"
+#include "tests/device/emulated_device.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "executor/launch/status_page.hpp"
-#include "tests/executor/emulated_launches.hpp"
+#include "tests/device/emulated_launches.hpp"
 
 namespace orrery::test {
 

@@ -1,4 +1,4 @@
-#include "tests/executor/emulated_exchange.hpp"
+#include "tests/device/emulated_exchange.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tests/executor/emulated_launches.hpp"
+#include "tests/device/emulated_launches.hpp"
 
 #include <bit>
 #include <cmath>

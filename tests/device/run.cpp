@@ -7,7 +7,7 @@
 #include "executor/device/run_device.hpp"
 #include "planner/lower.hpp"
 #include "planner/place_buffers.hpp"
-#include "tests/executor/emulated_device.hpp"
+#include "tests/device/emulated_device.hpp"
 #include "tests/executor/launch_processes.hpp"
 #include "tests/executor/tiny_models.hpp"
 #include "tests/executor/training_runs.hpp"

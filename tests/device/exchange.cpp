@@ -17,7 +17,7 @@
 #include "executor/runtime/reduce.hpp"
 #include "planner/lower.hpp"
 #include "planner/recompute.hpp"
-#include "tests/executor/emulated_exchange.hpp"
+#include "tests/device/emulated_exchange.hpp"
 #include "tests/executor/random_plans.hpp"
 #include "tests/executor/tiny_models.hpp"
 #include "tests/executor/whole_step.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "executor/device/device.hpp"
-#include "tests/executor/emulated_exchange.hpp"
+#include "tests/device/emulated_exchange.hpp"
 
 namespace orrery::test {
 
