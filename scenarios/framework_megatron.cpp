@@ -63,6 +63,7 @@ class MegatronPlan {
     state();
     recompute();
     precision();
+    fp8();
     overlap();
     graphs_and_kernels();
   }
@@ -341,6 +342,37 @@ class MegatronPlan {
                     ? "selective"
                     : fmt::format("[{}]", fmt::join(groups, ", ")),
                 source);
+    }
+  }
+
+  // Recipes of Transformer Engine. Its blocks are E4M3 or, of gradients, E5M2; ours E4M3.
+  void fp8() {
+    auto format = s_.word("fp8-format");
+    // Older names; NeMo has them beside a switch.
+    const bool switched_off = s_.has("fp8") && !s_.on("fp8");
+    for (const auto& [flag, name] : {std::pair("fp8-e4m3", "e4m3"), std::pair("fp8-hybrid", "hybrid")}) {
+      if (!switched_off && !format && s_.on(flag)) format = name;
+    }
+    const std::string recipe = s_.word("fp8-recipe").value_or("delayed");
+    if (!format) return;
+    if (*format != "e4m3" && *format != "hybrid") return s_.fault("fp8-format", "expected e4m3 or hybrid");
+    const std::string source = s_.written(s_.has("fp8-format") ? "fp8-format" : "fp8-" + *format);
+    if (recipe == "blockwise") {
+      plan_.put("plan.fp8", "block", s_.written("fp8-recipe"));
+    } else if (recipe == "delayed" || recipe == "tensorwise") {
+      plan_.put("plan.fp8", "tensor", source);
+      plan_.put("plan.fp8_format", *format, source);
+    } else {
+      plan_.left_out.push_back(
+          fmt::format("{} {}: products run in the 16-bit type", s_.written("fp8-recipe"), recipe));
+      return;
+    }
+    if (recipe == "delayed") {
+      plan_.left_out.push_back(
+          fmt::format("{}: scales follow from each matrix itself, not from those of earlier steps", source));
+    }
+    if (s_.has("num-experts")) {
+      plan_.left_out.push_back(fmt::format("{}: experts' products run in the 16-bit type", source));
     }
   }
 

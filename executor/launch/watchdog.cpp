@@ -100,7 +100,7 @@ std::optional<RunEnd> find_stuck(const StatusPage& page, std::int64_t now_ns, st
                                  const WatchdogOptions& options) {
   const std::int64_t limit_ns = ns(options.limit);
   int oldest = -1, last = -1;
-  std::int64_t oldest_age_ns = limit_ns, least_still_ns = INT64_MAX;
+  std::int64_t oldest_age_ns = -1, least_still_ns = INT64_MAX;
   std::tuple<std::int64_t, std::int32_t> last_place;
   for (int rank = 0; rank < page.world_size(); ++rank) {
     const RankStatus& status = page.rank(rank);
@@ -117,11 +117,14 @@ std::optional<RunEnd> find_stuck(const StatusPage& page, std::int64_t now_ns, st
     if (last < 0 || place < last_place) std::tie(last, last_place) = std::tie(rank, place);
   }
   const auto where = [&](int rank) { return where_is(page.rank(rank), rank, options.instruction_name); };
-  if (oldest >= 0) {
+  const bool none_moves = last >= 0 && least_still_ns > limit_ns;
+  // A rank that waits has a heart-beat many times a second: where none moves, one without it for half of the
+  // limit is whom the others wait for.
+  if (oldest_age_ns > (none_moves ? limit_ns / 2 : limit_ns)) {
     return RunEnd{oldest, fmt::format("rank {} is stuck {}: no sign of life for {}, the limit is {}", oldest,
                                       where(oldest), seconds(oldest_age_ns), seconds(limit_ns))};
   }
-  if (last >= 0 && least_still_ns > limit_ns) {
+  if (none_moves) {
     return RunEnd{
         last, fmt::format("all ranks wait and none has moved for {}, the limit is {}: rank {} is furthest "
                           "behind, {}",
@@ -277,7 +280,10 @@ void Watchdog::State::say_farewell() {
 
 void Watchdog::State::leave_by_force() {
   tell(monotonic_ns());
-  if (claim_report(page)) fmt::print(stderr, "orrery: {}\n", run_end(page)->message);
+  if (claim_report(page)) {
+    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");  // Where a line of progress may stand.
+    fmt::print(stderr, "orrery: {}\n", run_end(page)->message);
+  }
   std::fflush(stderr);
   _exit(static_cast<int>(ErrorKind::kRuntime));
 }

@@ -24,9 +24,9 @@ struct WatchdogOptions {
 // A rank of this host whose process has gone without being done. Those in other pid namespaces can't be seen.
 std::optional<RunEnd> find_gone(const StatusPage& page, const WatchdogOptions& options);
 
-// The rank whose heart-beat is oldest and older than `limit`; or, when all wait for each other and none has
-// moved for that long, the one that is furthest behind. Ranks that aren't in their first step yet don't
-// count. `heard_ns`: until when heart-beats of other hosts are known.
+// The rank whose heart-beat is oldest and older than `limit`; or, when none has moved for that long, the one
+// whose heart-beat is oldest and older than half of it, or else the one that is furthest behind. Ranks that
+// aren't in their first step yet don't count. `heard_ns`: until when heart-beats of other hosts are known.
 std::optional<RunEnd> find_stuck(const StatusPage& page, std::int64_t now_ns, std::int64_t heard_ns,
                                  const WatchdogOptions& options);
 

@@ -84,6 +84,15 @@ TEST_CASE("the rank with the oldest heart-beat is stuck", "[launch]") {
   CHECK(stuck(page, 111) == "");
 }
 
+TEST_CASE("where none moves, one that is silent is named, not the one furthest behind", "[launch]") {
+  const StatusPage page = own_page(2);
+  place(page, 0, 7, 1, 100, 111);
+  place(page, 1, 7, 2, 100, 103);  // Stopped while it waited.
+  CHECK(stuck(page, 110) == "");
+  CHECK(stuck(page, 111) ==
+        "1: rank 1 is stuck during step 7, instruction 2: no sign of life for 8.0 s, the limit is 10.0 s");
+}
+
 TEST_CASE("where all wait the one furthest behind is named", "[launch]") {
   const StatusPage page = own_page(3);
   place(page, 0, 7, 2, 100, 115);

@@ -117,6 +117,11 @@ TEST_CASE("what is recomputed, and how keys and values travel", "[frameworks]") 
   };
   CHECK(value("plan.recompute", "--recompute-activations") == "selective");
   CHECK(value("plan.recompute", "--recompute-granularity selective") == "selective");
+  CHECK(value("plan.fp8", "--fp8-format hybrid") == "tensor");
+  CHECK(value("plan.fp8_format", "--fp8-format hybrid --fp8-recipe tensorwise") == "hybrid");
+  CHECK(value("plan.fp8", "--fp8-format e4m3 --fp8-recipe blockwise") == "block");
+  CHECK(value("plan.fp8", "--fp8-format e4m3 --fp8-recipe mxfp8") == "");
+  CHECK(value("plan.fp8_format", "--fp8-hybrid") == "hybrid");
   CHECK(value("plan.recompute",
               "--recompute-granularity selective --recompute-modules mla_up_proj mlp layernorm") ==
         "[latents, mlp, norms]");

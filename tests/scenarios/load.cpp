@@ -176,7 +176,8 @@ TEST_CASE("recompute is a word, a list or a mapping", "[scenarios]") {
 TEST_CASE("products in FP8 are asked for by a word", "[scenarios]") {
   CHECK(parse_small().plan.settings.fp8 == Fp8::kNone);
   CHECK(parse_small({"plan.fp8=tensor"}).plan.settings.fp8 == Fp8::kTensor);
-  CHECK_THAT(message_of(kSmall, {"plan.fp8=block"}), Contains("plan.fp8"));
+  CHECK(parse_small({"plan.fp8=block"}).plan.settings.fp8 == Fp8::kBlock);
+  CHECK_THAT(message_of(kSmall, {"plan.fp8=rows"}), Contains("plan.fp8"));
 }
 
 TEST_CASE("all faults are told at once, by line", "[scenarios]") {
