@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/fp8_scales.hpp"
+
 namespace orrery {
 namespace {
 
@@ -41,20 +43,16 @@ bool fits(const Contraction& product) {
          product.k % kMultiple == 0;
 }
 
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int64_t aligned(std::int64_t bytes) { return divide_up(bytes, kAlignment) * kAlignment; }
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // By sizes of the product that make up the operand, whichever of them is summed over.
 std::int64_t block_scales(const Contraction& product, std::int64_t elements, bool of_weights) {
-  constexpr std::int64_t kBlock = 128, kPadded = 4;  // Of a row of 128 × 128 blocks, how many scales.
+  const Fp8Scales scales = of_weights ? Fp8Scales::kSquares : Fp8Scales::kRows;
   std::int64_t most = 1;
-  for (const auto& [outer, inner] :
-       {std::pair(product.m, product.k), std::pair(product.k, product.m), std::pair(product.n, product.k),
-        std::pair(product.k, product.n), std::pair(product.m, product.n), std::pair(product.n, product.m)}) {
-    if (outer * inner != elements) continue;
-    const std::int64_t blocks = divide_up(inner, kBlock);
-    most = std::max(
-        most, of_weights ? divide_up(outer, kBlock) * divide_up(blocks, kPadded) * kPadded : outer * blocks);
+  for (const auto& [x, y] :
+       {std::pair(product.m, product.k), std::pair(product.k, product.n), std::pair(product.m, product.n)}) {
+    if (x * y == elements)
+      most = std::max({most, fp8_scale_count(scales, x, y), fp8_scale_count(scales, y, x)});
   }
   return most;
 }

@@ -91,10 +91,9 @@ int partials_of(const device::Quantize& q) {
 
 void check_sizes(const device::Quantize& q) {
   if (q.x.dtype != DType::kBf16) refuse("quantize", "it reads bf16 alone");
-  const bool sixteens =
-      q.width % kStored == 0 && q.stride % kStored == 0 &&
-      ((q.turned == nullptr && q.scales == device::Fp8Scales::kOne) || q.rows % kStored == 0) &&
-      all_aligned({q.x.data, q.to, q.turned});
+  const bool sixteens = q.width % kStored == 0 && q.stride % kStored == 0 &&
+                        ((q.turned == nullptr && q.scales == Fp8Scales::kOne) || q.rows % kStored == 0) &&
+                        all_aligned({q.x.data, q.to, q.turned});
   if (!sixteens) refuse("quantize", "sizes, stride and addresses have to be multiples of 16");
   constexpr std::int64_t kMostVectors = std::int64_t{1} << 30;
   if (q.rows * q.width / kVector > kMostVectors) refuse("quantize", "the matrix has more than 2^33 elements");
@@ -103,14 +102,14 @@ void check_sizes(const device::Quantize& q) {
 }  // namespace
 
 std::int64_t workspace_bytes(const device::Quantize& q) {
-  const bool searches = q.known_largest == nullptr && q.scales == device::Fp8Scales::kOne;
+  const bool searches = q.known_largest == nullptr && q.scales == Fp8Scales::kOne;
   return searches ? 4 * partials_of(q) : 0;
 }
 
 void launch(const device::Quantize& q, const std::byte*, std::byte* workspace, Stream stream) {
   if (q.rows == 0 || q.width == 0) return;
   check_sizes(q);
-  if (q.scales != device::Fp8Scales::kOne) return quantize_tiles(q, {}, stream);
+  if (q.scales != Fp8Scales::kOne) return quantize_tiles(q, {}, stream);
   const Matrix matrix = {typed<const Bf16>(q.x.data), q.stride, static_cast<std::uint32_t>(q.width / kVector),
                          q.stride == q.width};
   const auto vectors = static_cast<std::uint32_t>(q.rows * q.width / kVector);

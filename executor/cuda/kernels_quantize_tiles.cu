@@ -7,10 +7,8 @@
 namespace orrery::cuda {
 namespace {
 
-using device::Fp8Scales;
-
 constexpr int kTile = 128;
-static_assert(kTile == device::kFp8Block);
+static_assert(kTile == kFp8Block);
 constexpr int kVector = 8;  // Columns of a thread, and rows.
 constexpr int kPairs = kVector / 2;
 constexpr int kAcross = kTile / kVector;
@@ -289,7 +287,7 @@ auto kernel_for(const device::Quantize& q) {
 
 void quantize_tiles(const device::Quantize& q, const Largest& largest, Stream stream) {
   if (q.scales != Fp8Scales::kOne && q.e5m2) refuse("quantize", "blocks are E4M3");
-  const std::int64_t down = device::fp8_blocks(q.rows), across = device::fp8_blocks(q.width);
+  const std::int64_t down = fp8_blocks(q.rows), across = fp8_blocks(q.width);
   constexpr std::int64_t kMostDown = 65535;
   if (down > kMostDown) refuse("quantize", "the matrix has more than 8,388,480 rows");
   const bool squares = q.scales == Fp8Scales::kSquares;
@@ -297,8 +295,8 @@ void quantize_tiles(const device::Quantize& q, const Largest& largest, Stream st
                          q.turned,
                          q.scale,
                          q.turned_scale,
-                         squares ? device::fp8_square_stride(q.width) : q.rows,
-                         squares ? device::fp8_square_stride(q.rows) : q.width};
+                         squares ? fp8_square_stride(q.width) : q.rows,
+                         squares ? fp8_square_stride(q.rows) : q.width};
   const dim3 tiles(static_cast<unsigned>(across), static_cast<unsigned>(down));
   kernel_for(q)<<<tiles, kQuantizeThreads, 0, stream>>>(
       {typed<const Bf16>(q.x.data), q.rows, q.width, q.stride}, copies, largest, fp8_kind(q));

@@ -10,7 +10,6 @@
 namespace orrery::cuda {
 namespace {
 
-using device::Fp8Scales;
 using device::Gemm;
 using device::Matrix;
 
@@ -154,8 +153,8 @@ ProductBytes bytes_of(const Gemm& gemm) {
   if (gemm.bias) bytes.bias = gemm.n * size_bytes(gemm.bias.dtype);
   if (is_fp8(gemm)) {
     const std::int64_t width = size_bytes(DType::kFp32);
-    bytes.a_scale = width * device::fp8_scale_count(gemm.a_scales, gemm.m, gemm.k);
-    bytes.b_scale = width * device::fp8_scale_count(gemm.b_scales, gemm.n, gemm.k);
+    bytes.a_scale = width * fp8_scale_count(gemm.a_scales, gemm.m, gemm.k);
+    bytes.b_scale = width * fp8_scale_count(gemm.b_scales, gemm.n, gemm.k);
   }
   return bytes;
 }

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
-#include "executor/device/fp8_scales.hpp"
+#include "model/fp8_scales.hpp"
 
 namespace orrery::device {
 

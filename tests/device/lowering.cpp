@@ -137,13 +137,22 @@ TEST_CASE("the norm that clips is read where it was summed", "[executor][device]
   }
 }
 
-TEST_CASE("FP8 products read copies that are made before them, each once", "[executor][device]") {
+namespace {
+
+// With dimensions that FP8 takes.
+Lowered lower_fp8(const char* kernel_set, Fp8 fp8, Fp8Format format) {
   TransformerConfig config = test::tiny_llama();
   config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
-  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda", [](Plan& plan) {
-    plan.fp8 = Fp8::kTensor;
-    plan.fp8_format = Fp8Format::kHybrid;
+  return lower_tiny(config, 1, true, kernel_set, [&](Plan& plan) {
+    plan.fp8 = fp8;
+    plan.fp8_format = format;
   });
+}
+
+}  // namespace
+
+TEST_CASE("FP8 products read copies that are made before them, each once", "[executor][device]") {
+  const Lowered lowered = lower_fp8("orrery-cuda", Fp8::kTensor, Fp8Format::kHybrid);
   int products = 0, copies = 0, both = 0, searches = 0;
   std::map<const std::byte*, device::Quantize> made;  // The latest at each address.
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
@@ -192,12 +201,7 @@ TEST_CASE("FP8 products read copies that are made before them, each once", "[exe
 }
 
 TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor][device]") {
-  TransformerConfig config = test::tiny_llama();
-  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
-  const Lowered lowered = lower_tiny(config, 1, true, "orrery-cuda-packed", [](Plan& plan) {
-    plan.fp8 = Fp8::kTensor;
-    plan.fp8_format = Fp8Format::kHybrid;
-  });
+  const Lowered lowered = lower_fp8("orrery-cuda-packed", Fp8::kTensor, Fp8Format::kHybrid);
   int products = 0, copies = 0, of_gradients = 0, searches = 0;
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {
     for (const device::Launch& launch : instruction.launches) {
@@ -218,11 +222,7 @@ TEST_CASE("FP8 products of packed projections copy each matrix once", "[executor
 }
 
 TEST_CASE("FP8 products by blocks have scales by rows, and weights by squares", "[executor][device]") {
-  TransformerConfig config = test::tiny_llama();
-  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 2;
-  const Lowered lowered =
-      lower_tiny(config, 1, true, "orrery-cuda-packed", [](Plan& plan) { plan.fp8 = Fp8::kBlock; });
-  using device::Fp8Scales;
+  const Lowered lowered = lower_fp8("orrery-cuda-packed", Fp8::kBlock, Fp8Format::kE4m3);
   std::map<const std::byte*, device::Quantize> made;
   int products = 0, copies = 0, both = 0;
   for (const device::DeviceInstruction& instruction : lowered.step.instructions) {

@@ -98,11 +98,11 @@ struct CopiedBlocks {
 CopiedBlocks blocks_of(const Values& x, const device::Quantize& q, bool turned) {
   const std::int64_t outer = turned ? q.width : q.rows, inner = turned ? q.rows : q.width;
   CopiedBlocks copied;
-  copied.scales.resize(static_cast<std::size_t>(device::fp8_scale_count(q.scales, outer, inner)));
+  copied.scales.resize(static_cast<std::size_t>(fp8_scale_count(q.scales, outer, inner)));
   std::vector<float> scaled(static_cast<std::size_t>(outer * inner)), decoded(scaled.size()),
       most(copied.scales.size(), 0);
   const auto place = [&](std::int64_t r, std::int64_t c) {
-    const bool rows = q.scales == device::Fp8Scales::kRows;
+    const bool rows = q.scales == Fp8Scales::kRows;
     return static_cast<std::size_t>(rows ? c / 128 * outer + r
                                          : r / 128 * ((inner + 511) / 512 * 4) + c / 128);
   };
@@ -127,11 +127,11 @@ CopiedBlocks blocks_of(const Values& x, const device::Quantize& q, bool turned) 
   return copied;
 }
 
-void check_blocks(std::int64_t rows, std::int64_t width, std::int64_t gap, const Ways& ways,
-                  device::Fp8Scales scales, double size) {
+void check_blocks(std::int64_t rows, std::int64_t width, std::int64_t gap, const Ways& ways, Fp8Scales scales,
+                  double size) {
   INFO(rows << " x " << width << ", gap " << gap << (ways.straight ? ", straight" : "")
             << (ways.turned ? ", turned" : "")
-            << (scales == device::Fp8Scales::kRows ? ", by rows" : ", by squares"));
+            << (scales == Fp8Scales::kRows ? ", by rows" : ", by squares"));
   device::Quantize q;
   q.rows = rows, q.width = width, q.stride = width + gap;
   q.scales = scales;
@@ -188,8 +188,8 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool gradient
   of_b.x = {b_memory.data(), DType::kBf16};
   of_b.turned = b_codes.data(), of_b.e5m2 = gradient && of_weight, of_b.scale = scale_at(b_scale);
   if (scaling == Scaling::kBlocks) {
-    of_a.scales = device::Fp8Scales::kRows;
-    of_b.scales = of_weight ? device::Fp8Scales::kRows : device::Fp8Scales::kSquares;
+    of_a.scales = Fp8Scales::kRows;
+    of_b.scales = of_weight ? Fp8Scales::kRows : Fp8Scales::kSquares;
     of_b.turned_scale = of_b.scale;
   }
   device::Gemm gemm;
@@ -296,7 +296,7 @@ TEST_CASE("FP8 copies are a host loop's bit by bit", "[gpu][fp8]") {
 TEST_CASE("FP8 copies by blocks are a host loop's bit by bit", "[gpu][fp8]") {
   if (!have_gpu()) return;
   for (const Ways& ways : {Ways{}, Ways{false, true}, Ways{true, true}}) {
-    for (const device::Fp8Scales scales : {device::Fp8Scales::kRows, device::Fp8Scales::kSquares}) {
+    for (const Fp8Scales scales : {Fp8Scales::kRows, Fp8Scales::kSquares}) {
       for (const std::int64_t gap : {0, 32}) {
         check_blocks(16, 16, gap, ways, scales, 2);
         check_blocks(128, 256, gap, ways, scales, 1e-3);

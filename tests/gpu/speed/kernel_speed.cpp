@@ -9,23 +9,21 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/random.hpp"
-#include "executor/cuda/checks.hpp"
 #include "executor/cuda/kernels.hpp"
+#include "tests/gpu/speed/speed_main.hpp"
 
 namespace {
 
 using namespace orrery;
 using cuda::Stream;
 using device::Array;
+using test::check;
 using Run = std::function<void(Stream)>;
-
-void check(cudaError_t error) { cuda::check(error, "measuring kernels"); }
 
 constexpr std::int64_t kArenaBytes = std::int64_t{16} << 30;
 constexpr std::int64_t kColdBytes = std::int64_t{512} << 20;  // Ten times the cache of an H200.
@@ -275,10 +273,10 @@ void quantized(Table& table, const Model& m) {
 void quantized_by_blocks(Table& table, const Model& m) {
   const std::int64_t n = m.tokens * m.ffn;
   const std::string shape = fmt::format("{} x {}", m.tokens, m.ffn);
-  const auto add = [&](const std::string& name, device::Fp8Scales scales, bool straight, bool turned) {
+  const auto add = [&](const std::string& name, Fp8Scales scales, bool straight, bool turned) {
     table.add(name, shape, (straight && turned ? 4 : 3) * n, [=](Arena& arena) {
       const auto room = [&](std::int64_t outer, std::int64_t inner) {
-        const std::int64_t count = device::fp8_scale_count(scales, outer, inner);
+        const std::int64_t count = fp8_scale_count(scales, outer, inner);
         return reinterpret_cast<float*>(arena.array(count, DType::kFp32).data);
       };
       device::Quantize copy;
@@ -290,11 +288,11 @@ void quantized_by_blocks(Table& table, const Model& m) {
       return ready(arena, copy);
     });
   };
-  add("quantize by rows", device::Fp8Scales::kRows, true, false);
-  add("quantize by rows, turned", device::Fp8Scales::kRows, false, true);
-  add("quantize by rows, both ways", device::Fp8Scales::kRows, true, true);
-  add("quantize by squares", device::Fp8Scales::kSquares, true, false);
-  add("quantize by squares, turned", device::Fp8Scales::kSquares, false, true);
+  add("quantize by rows", Fp8Scales::kRows, true, false);
+  add("quantize by rows, turned", Fp8Scales::kRows, false, true);
+  add("quantize by rows, both ways", Fp8Scales::kRows, true, true);
+  add("quantize by squares", Fp8Scales::kSquares, true, false);
+  add("quantize by squares, turned", Fp8Scales::kSquares, false, true);
 }
 
 void tables(Table& table, const Model& m) {
@@ -369,7 +367,7 @@ void state(Table& table) {
   });
 }
 
-int measure_all() {
+void measure_all() {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0));
   Stream stream = nullptr;
@@ -388,16 +386,8 @@ int measure_all() {
   state(table);
   table.print(properties.name);
   check(cudaStreamDestroy(stream));
-  return 0;
 }
 
 }  // namespace
 
-int main() {
-  try {
-    return measure_all();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "kernel_speed: %s\n", error.what());
-    return 5;
-  }
-}
+int main() { return orrery::test::speed_main("kernel-speed", measure_all); }

@@ -6,26 +6,23 @@
 
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
-#include "executor/cuda/checks.hpp"
 #include "executor/cuda/kernels.hpp"
 #include "executor/cuda/libraries.hpp"
 #include "executor/cuda/memory.hpp"
 #include "executor/cuda/products.hpp"
 #include "executor/cuda/random_operands.hpp"
+#include "tests/gpu/speed/speed_main.hpp"
 
 namespace {
 
 using namespace orrery;
-using device::Fp8Scales;
+using test::check;
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 constexpr auto kSettling = std::chrono::milliseconds(400), kMeasured = std::chrono::milliseconds(400);
-
-void check(cudaError_t error) { cuda::check(error, "measuring products"); }
 
 struct Shape {
   const char* what;
@@ -45,7 +42,7 @@ struct Operand {
           cudaStream_t stream)
       : numbers(2 * outer * k, "operands"),
         codes(outer * k, "operands"),
-        scale(4 * device::fp8_scale_count(scales, outer, k), "scales"),
+        scale(4 * fp8_scale_count(scales, outer, k), "scales"),
         workspace(std::int64_t{1} << 20, "operands") {
     cuda::fill_random({numbers.data(), static_cast<std::size_t>(2 * outer * k)}, stream);
     if (arithmetic.type != DType::kFp8) return;
@@ -118,7 +115,7 @@ std::string row_of(cuda::Products& products, const Shape& shape, const Arithmeti
       arithmetic.name, shape.what, shape.m, shape.n, shape.k, us, flops / us * 1e-6);
 }
 
-int measure_all() {
+void measure_all() {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0));
   const cuda::OwnStream stream;
@@ -146,16 +143,8 @@ int measure_all() {
     }
   }
   std::puts((text + "\n]}").c_str());
-  return 0;
 }
 
 }  // namespace
 
-int main() {
-  try {
-    return measure_all();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "product_speed: %s\n", error.what());
-    return 5;
-  }
-}
+int main() { return orrery::test::speed_main("product-speed", measure_all); }

@@ -1,9 +1,10 @@
 #pragma once
-// How the scales of an FP8 matrix lie, as cuBLASLt reads them on Hopper.
+// How the scales of an FP8 matrix lie, as cuBLASLt reads them on Hopper: plans set memory apart by it,
+// kernels write it.
 
 #include <cstdint>
 
-namespace orrery::device {
+namespace orrery {
 
 // Of a matrix [outer, inner] whose inner dimension a product sums over.
 enum class Fp8Scales : std::uint8_t {
@@ -29,4 +30,4 @@ inline std::int64_t fp8_scale_count(Fp8Scales scales, std::int64_t outer, std::i
   return 1;
 }
 
-}  // namespace orrery::device
+}  // namespace orrery
