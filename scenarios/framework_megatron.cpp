@@ -345,7 +345,7 @@ class MegatronPlan {
     }
   }
 
-  // Recipes of Transformer Engine. Its blocks are E4M3 or, of gradients, E5M2; ours E4M3.
+  // Recipes of Transformer Engine.
   void fp8() {
     auto format = s_.word("fp8-format");
     // Older names; NeMo has them beside a switch.
@@ -359,6 +359,7 @@ class MegatronPlan {
     const std::string source = s_.written(s_.has("fp8-format") ? "fp8-format" : "fp8-" + *format);
     if (recipe == "blockwise") {
       plan_.put("plan.fp8", "block", s_.written("fp8-recipe"));
+      if (*format == "hybrid") plan_.left_out.push_back(source + ": gradients by blocks are E4M3");
     } else if (recipe == "delayed" || recipe == "tensorwise") {
       plan_.put("plan.fp8", "tensor", source);
       plan_.put("plan.fp8_format", *format, source);

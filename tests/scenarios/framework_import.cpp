@@ -122,6 +122,15 @@ TEST_CASE("what is recomputed, and how keys and values travel", "[frameworks]") 
   CHECK(value("plan.fp8", "--fp8-format e4m3 --fp8-recipe blockwise") == "block");
   CHECK(value("plan.fp8", "--fp8-format e4m3 --fp8-recipe mxfp8") == "");
   CHECK(value("plan.fp8_format", "--fp8-hybrid") == "hybrid");
+  const auto left_out = [](const std::string& arguments) {
+    return joined(import_plan("run --micro-batch-size 1 " + arguments + "\n", "run.sh").left_out);
+  };
+  CHECK_THAT(left_out("--fp8-format hybrid"),
+             Contains("--fp8-format: scales follow from each matrix itself"));
+  CHECK_THAT(left_out("--fp8-format hybrid --fp8-recipe blockwise"),
+             Contains("--fp8-format: gradients by blocks are E4M3"));
+  CHECK_THAT(left_out("--fp8-format e4m3 --fp8-recipe mxfp8"),
+             Contains("--fp8-recipe mxfp8: products run in"));
   CHECK(value("plan.recompute",
               "--recompute-granularity selective --recompute-modules mla_up_proj mlp layernorm") ==
         "[latents, mlp, norms]");
@@ -258,6 +267,7 @@ model:
   CHECK_THAT(joined(plan.assumed),
              Contains("sequence: model.data.seq_length 2048, not model.encoder_seq_length 4096"));
   CHECK_THAT(joined(plan.left_out), !Contains("fp8"));
+  CHECK(value_of(plan, "plan.fp8").empty());
 }
 
 TEST_CASE("a file over a recipe has no defaults of Megatron-LM", "[frameworks]") {
